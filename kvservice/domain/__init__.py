@@ -1,0 +1,1 @@
+"""Pure and synchronous: standard library only, `now` is passed in, no I/O."""

@@ -1,0 +1,1 @@
+"""The asyncio shell around the domain: owns the clock, the expiry task and the watchers."""

@@ -1,0 +1,1 @@
+"""gRPC: each call is converted, made and converted back."""
