@@ -27,9 +27,9 @@ class Outcome(enum.Enum):
     DONE = enum.auto()
     """Every byte was written."""
     CANCELLED = enum.auto()
-    """Stopped between two pieces by Cancel or a refused `may_post`. Nothing is in flight: what NIXL was given is done."""
+    """Stopped between two pieces by Cancel or a refused `may_post`. Nothing is in flight: NIXL did all it was given."""
     REFUSED = enum.auto()
-    """Could not go on, though nothing is in flight: its fence raised, its peer is unknown, failed or dropped, or an index
+    """Could not go on, though nothing is in flight: its fence raised, its peer is unknown, failed or dropped, an index
     is outside the link. `error` says why."""
     FAILED = enum.auto()
     """NIXL broke off. All handles have ended, but bytes may still be landing at the receiver."""
