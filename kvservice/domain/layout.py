@@ -164,15 +164,16 @@ def _check_indices(
         bad = next(index for index in indices if not 0 <= index < group.item_count)
         raise InvalidField(f"{at}.indices", f"must be in [0, {group.item_count})", bad)
     if len(set(indices)) != len(indices):
-        seen: set[int] = set()
-        bad = next(index for index in indices if index in seen or seen.add(index))
-        raise InvalidField(f"{at}.indices", "must not name a page twice", bad)
+        bad = next(index for position, index in enumerate(indices) if index in indices[:position])
+        raise InvalidField(f"{at}.indices", "must not name an item twice", bad)
 
 
-def uncovered(completion: Completion, destination: Destination) -> str | None:
-    """Why a completion does not cover a destination, each position once; None if it does."""
+def uncovered(completion: Completion, destination: Destination, moved: frozenset[str]) -> str | None:
+    """Why a completion does not cover the moved groups of a destination, each position once; None if it does."""
     ranges = dict(completion.groups)
     for group in destination.groups:
+        if group.group not in moved:
+            continue
         position = 0
         for first, count in ranges.pop(group.group, ()):
             if first != position or count < 1:

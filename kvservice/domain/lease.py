@@ -8,7 +8,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class ExpiryQueue(Generic[Key]):
-    """Instants by key: set, moved or dropped in O(log n); an entry moved later leaves a stale one behind in the heap."""
+    """Instants by key, set, moved or dropped in O(log n); a moved entry leaves a stale one in the heap."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Key]] = []

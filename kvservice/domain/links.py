@@ -1,6 +1,7 @@
 """Which worker sends what to which: a pure function of layouts and ranks.
 
-Today both sides must have equal tensor and pipeline sizes, page sizes and head ranges; every other pair is refused by name.
+Today both sides must have equal tensor and pipeline sizes, page sizes and head ranges; every other pair is refused by
+name.
 """
 
 from collections.abc import Mapping

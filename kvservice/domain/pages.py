@@ -1,8 +1,9 @@
 """Who may still write to whose pages.
 
 NIXL cannot cancel a write, so a receiver's pages of a room are free only when each sender that was given its offer is
-proven to have ended: by its Completion, by its release of the join with all handles done, by a deregistration after draining,
-or by the exit of its process, attested by who reaped it. The ledger outlives rooms: what a gone process owes stays.
+proven to have ended: by its Completion, by its release of the join with all handles done, by a deregistration after
+draining, or by the exit of its process, attested by who reaped it. The ledger outlives rooms: what a gone process owes
+stays.
 """
 
 from dataclasses import dataclass, field
@@ -19,11 +20,15 @@ class _Writer:
 @dataclass(slots=True)
 class _Pages:
     receiver: Peer
+    released: bool = False
     writers: dict[str, _Writer] = field(default_factory=dict)  # by instance
 
 
 # A receiver's entry into a room: (room, join_id).
 JoinKey = tuple[int, int]
+
+# Released joins whose state reads otherwise now, with the process to tell.
+Changed = list[tuple[Peer, JoinKey]]
 
 
 class PageLedger:
@@ -46,36 +51,44 @@ class PageLedger:
         pages.writers.setdefault(sender.instance_id, _Writer(sender.worker_id))
         self._by_writer.setdefault(sender.instance_id, set()).add(key)
 
-    def prove(self, key: JoinKey, sender_instance: str) -> bool:
-        """No write of this sender to this join can land any more. True if that was news."""
+    def prove(self, key: JoinKey, sender_instance: str) -> Changed:
+        """No write of this sender to this join can land any more."""
         pages = self._pages.get(key)
         if pages is None or pages.writers.pop(sender_instance, None) is None:
-            return False
+            return []
         self._forget(self._by_writer, sender_instance, key)
         if not pages.writers:
             del self._pages[key]
             self._forget(self._by_receiver, pages.receiver.instance_id, key)
-        return True
+        return [(pages.receiver, key)] if pages.released else []
 
-    def sender_released(self, room: int, sender_instance: str, drained: bool) -> list[tuple[Peer, JoinKey]]:
-        """A sender released its join of a room. Returns the receivers' joins for which this changes something."""
+    def sender_released(self, room: int, sender_instance: str, drained: bool) -> Changed:
+        """A sender released its join of a room."""
         keys = [key for key in self._by_writer.get(sender_instance, ()) if key[0] == room]
         return self._end(keys, sender_instance, drained)
 
-    def process_over(self, instance: str, proven: bool) -> list[tuple[Peer, JoinKey]]:
-        """A process is gone: drained or seen to exit (`proven`), or merely silent. Its own pages are nobody's concern."""
+    def process_over(self, instance: str, proven: bool) -> Changed:
+        """A process is gone: drained or seen to exit (`proven`), or merely silent. Nobody asks for its own pages."""
         for key in list(self._by_receiver.get(instance, ())):
             for writer in list(self._pages[key].writers):
                 self.prove(key, writer)
         return self._end(list(self._by_writer.get(instance, ())), instance, proven)
 
-    def process_back(self, instance: str) -> list[tuple[Peer, JoinKey]]:
+    def process_back(self, instance: str) -> Changed:
         """A silent process registered again: its release is to be waited for once more."""
-        changed = []
-        for key in self._by_writer.get(instance, ()):
+        keys = self._by_writer.get(instance, ())
+        for key in keys:
             self._pages[key].writers[instance].lost = False
-            changed.append((self._pages[key].receiver, key))
-        return changed
+        return [(self._pages[key].receiver, key) for key in keys if self._pages[key].released]
+
+    def receiver_released(self, key: JoinKey) -> None:
+        """A receiver released its join: it wants to know when its pages are free."""
+        if key in self._pages:
+            self._pages[key].released = True
+
+    def released_by(self, instance: str) -> list[JoinKey]:
+        """Joins that a process released and whose pages are not free yet."""
+        return [key for key in self._by_receiver.get(instance, ()) if self._pages[key].released]
 
     def owes(self, instance: str) -> bool:
         """Whether writes of this process may still land."""
@@ -95,14 +108,15 @@ class PageLedger:
         """Whether writes to this join may still land."""
         return key in self._pages
 
-    def _end(self, keys: list[JoinKey], sender_instance: str, proven: bool) -> list[tuple[Peer, JoinKey]]:
-        changed = []
+    def _end(self, keys: list[JoinKey], sender_instance: str, proven: bool) -> Changed:
+        changed: Changed = []
         for key in keys:
-            changed.append((self._pages[key].receiver, key))
+            pages = self._pages[key]
             if proven:
-                self.prove(key, sender_instance)
+                changed += self.prove(key, sender_instance)
             else:
-                self._pages[key].writers[sender_instance].lost = True
+                pages.writers[sender_instance].lost = True
+                changed += [(pages.receiver, key)] if pages.released else []
         return changed
 
     @staticmethod

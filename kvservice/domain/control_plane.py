@@ -1,0 +1,550 @@
+"""The aggregate: engines, workers, rooms, tombstones and limits.
+
+Synchronous and pure: `now` is in seconds on any clock that never goes back. After each call the rooms that changed have
+a new revision and the outboxes of their workers are marked.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kvservice.domain.changes import ChangeLog
+from kvservice.domain.errors import (
+    Draining,
+    InvalidField,
+    LayoutMismatch,
+    LimitReached,
+    NotAParticipant,
+    RoomNotFound,
+    RoomReused,
+)
+from kvservice.domain.layout import check_destination
+from kvservice.domain.lease import ExpiryQueue
+from kvservice.domain.links import Link
+from kvservice.domain.outbox import Outbox
+from kvservice.domain.pages import Changed, PageLedger
+from kvservice.domain.pairs import Pairs, check_replica
+from kvservice.domain.policy import Policy
+from kvservice.domain.registry import Engine, Registry, Worker, worker_id_of
+from kvservice.domain.transfer import Room
+from kvservice.domain.types import (
+    CleanupItem,
+    Failure,
+    FailureReason,
+    Join,
+    Peer,
+    PeerChange,
+    PeerNews,
+    Poll,
+    Progress,
+    Registration,
+    Release,
+    ReleaseState,
+    Role,
+    RoomState,
+    RoomUpdate,
+    Side,
+    WorkerRef,
+)
+
+MAX_ROOM = 2**63 - 1
+
+Timer = tuple[Literal["room", "lease", "grace", "instance"], str | int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Entries in each table, for tests and metrics."""
+
+    engines: int
+    workers: int
+    instances: int
+    rooms: int
+    open_rooms: int
+    pending_pages: int
+    timers: int
+
+
+class ControlPlane:
+    """All that the service knows.
+
+    `start` seeds epochs and revisions, which must grow over restarts: microseconds since 1970.
+    """
+
+    def __init__(self, policy: Policy, start: int, wake: Callable[[Worker], None] = lambda worker: None) -> None:
+        self.policy = policy
+        self.registry = Registry(policy, start)
+        self.ledger = PageLedger()
+        self.pairs = Pairs(self.registry)
+        self.rooms: dict[int, Room] = {}
+        self.changes = ChangeLog(start)
+        self.draining = False
+        self.open_rooms = 0
+        self._wake = wake
+        self._sequence = 0
+        self._session = 0
+        self._timers: ExpiryQueue[Timer] = ExpiryQueue()
+        self._unlinked: dict[str, dict[int, None]] = {}  # rooms that wait for an engine to be complete
+
+    def sizes(self) -> Sizes:
+        """Entries in each table."""
+        return Sizes(
+            len(self.registry.engines),
+            len(self.registry.workers),
+            len(self.registry.instances),
+            len(self.rooms),
+            self.open_rooms,
+            len(self.ledger),
+            len(self._timers),
+        )
+
+    # --- workers ---
+
+    def register(self, said: Registration, now: float) -> Worker:
+        """Registers a worker under a new epoch and takes its complete list of rooms.
+
+        Raises InvalidField, EngineMismatch, StaleEpoch, LimitReached, Draining.
+        """
+        if self.draining:
+            raise Draining("the server is shutting down")
+
+        def replace(worker: Worker) -> None:
+            message = f"another process registered as {worker.ref.worker_id}"
+            self._lose(worker, FailureReason.WORKER_REPLACED, message, False, now)
+
+        worker_id = worker_id_of(said)
+        former = self.registry.workers.get(worker_id)
+        was_ready = said.engine_id in self.registry.engines and self.registry.engines[said.engine_id].ready
+        worker = self.registry.register(said, now, replace)
+        if former is not None and former.session:
+            former.session = 0
+            self._wake(former)
+        self._timers.drop(("grace", worker_id))
+        self._timers.set(("lease", worker_id), worker.lease_until)
+        for exited in said.exited_instances:
+            self._exited(worker, exited)
+        self._mark_releases(self.ledger.process_back(worker.peer.instance_id))
+        self._take_rooms(worker, said.rooms, now)
+        if worker.engine.ready:
+            for engine_worker in [worker] if was_ready else list(worker.engine.workers.values()):
+                self._announce(engine_worker)
+            for number in list(self._unlinked.pop(said.engine_id, ())):
+                self._link(self.rooms[number], now)
+        return worker
+
+    def caller(self, ref: WorkerRef, now: float) -> Worker:
+        """The worker that calls. Raises WorkerNotFound, StaleEpoch."""
+        worker = self.registry.caller(ref)
+        absent, worker.absent = worker.absent, []
+        for number in absent:
+            if number in self.rooms:
+                self._release(worker, self.rooms[number], True, now)
+        return worker
+
+    def renew(self, worker: Worker, draining: bool, now: float) -> None:
+        """Extends a lease; tells peers when `draining` changed."""
+        worker.lease_until = now + worker.lease_ttl
+        self._timers.set(("lease", worker.ref.worker_id), worker.lease_until)
+        if worker.draining != draining:
+            worker.draining = draining
+            kind = PeerNews.DRAINING if draining else PeerNews.READY
+            for peer in self.pairs.peers_of(worker):
+                self._tell_peer(peer, worker, kind)
+
+    def deregister(self, ref: WorkerRef, drained: bool, now: float) -> None:
+        """Removes a worker; an absent one or an older epoch is fine and removes nothing."""
+        worker = self.registry.workers.get(ref.worker_id)
+        if worker is None or ref.epoch != worker.ref.epoch:
+            return
+        message = f"worker {ref.worker_id} deregistered"
+        self._lose(worker, FailureReason.WORKER_DEREGISTERED, message, drained, now)
+
+    def links(
+        self, engine_id: str, dp_rank: int, peer_engine_id: str, peer_dp_rank: int, worker_id: str
+    ) -> tuple[list[Link], list[Worker]]:
+        """Links between two replicas; with `worker_id`, its own and its peers'.
+
+        Raises InvalidField, EngineNotFound, LayoutMismatch.
+        """
+        engine = self.registry.engine(engine_id)
+        peer = self.registry.engine(peer_engine_id, "peer_engine_id")
+        check_replica(engine, dp_rank, "dp_rank")
+        check_replica(peer, peer_dp_rank, "peer_dp_rank")
+        links = list(self.pairs.links(engine, dp_rank, peer, peer_dp_rank))
+        if not worker_id:
+            return links, []
+        links = [link for link in links if worker_id in (link.sender, link.receiver)]
+        if not links:
+            raise InvalidField("worker_id", f"must be a worker of replica {dp_rank} of {engine_id}", worker_id)
+        others = sorted({link.receiver if link.sender == worker_id else link.sender for link in links})
+        return links, [self.registry.workers[other] for other in others]
+
+    # --- rooms ---
+
+    def join(self, worker: Worker, join: Join, now: float) -> Room:
+        """Joins a worker to a room, opening it if it is the first.
+
+        Raises InvalidField, EngineNotFound, RoomReused, JoinConflict, LimitReached, Draining.
+        """
+        self._check_join(worker, join)
+        room = self.rooms.get(join.room)
+        if room is not None and room.closed_at is not None:
+            self._check_sides(room, worker, join)
+            room.turn_away(worker.peer, worker.engine.role, join, now)
+            self._after(room, now)
+            return room
+        if room is None:
+            room = self._open(join.room, now)
+        else:
+            self._check_sides(room, worker, join)
+        room.join(worker.peer, worker.ref.epoch, worker.engine.role, join, now)
+        worker.instance.joins[join.room] = join.join_id
+        self._settle_sides(room, worker, join)
+        if not room.linked:
+            self._link(room, now)
+        self._after(room, now)
+        return room
+
+    def report(self, worker: Worker, progress: Progress, now: float) -> Room:
+        """Records a worker's progress in one room. Raises RoomNotFound, NotAParticipant, InvalidField."""
+        room = self.room(progress.room)
+        participant = room.participants.get(worker.ref.worker_id)
+        if participant is None or not participant.joined:
+            raise NotAParticipant(f"worker {worker.ref.worker_id} is not in room {room.room}", room=room.room)
+        for done in room.report(participant, progress, now):
+            self._prove(room, done.receiver, done.sender)
+        self._after(room, now)
+        return room
+
+    def room(self, number: int) -> Room:
+        """A room by its number. Raises RoomNotFound, InvalidField."""
+        _check_room("room", number)
+        room = self.rooms.get(number)
+        if room is None:
+            raise RoomNotFound(f"room {number} was never opened or was forgotten", room=number)
+        return room
+
+    def abort(self, number: int, message: str, now: float) -> Room:
+        """Asks a room to end; one that is not open yet can no longer be. Raises InvalidField, LimitReached."""
+        _check_room("rooms", number)
+        room = self.rooms.get(number)
+        failure = Failure(FailureReason.ABORTED, message)
+        if room is None:
+            self._check_tombstones()
+            room = self._new_room(number, now)
+            room.ask(failure, now)
+            room.close_if_over(now)
+        else:
+            room.ask(failure, now)
+        self._after(room, now)
+        return room
+
+    def cleanup(self, worker: Worker, item: CleanupItem, now: float) -> Release:
+        """Releases a worker's part in a room and says when its own pages are free. Raises InvalidField."""
+        _check_room("items.room", item.room)
+        key = (item.room, item.join_id)
+        room = self.rooms.get(item.room)
+        participant = None if room is None else room.participants.get(worker.ref.worker_id)
+        held = participant is not None and participant.joined and participant.join_id == item.join_id
+        if room is None or participant is None or not held:
+            if self.ledger.pending(key):  # the room is forgotten, what may land is not
+                return self.ledger.release(key)
+            return Release(item.room, item.join_id, ReleaseState.UNKNOWN)
+        if item.last is not None and not participant.released:
+            self.report(worker, item.last, now)
+        self._release(worker, room, item.drained, now)
+        return self.ledger.release(key)
+
+    # --- sessions ---
+
+    def open_session(self, worker: Worker) -> int:
+        """Opens a session, ending an older one, and marks all that the worker must be told. Returns its token."""
+        self._session += 1
+        worker.session = self._session
+        self._timers.drop(("grace", worker.ref.worker_id))
+        strangers = worker.outbox.strangers if worker.outbox is not None else []
+        worker.outbox = Outbox(strangers=strangers)
+        worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
+        for key in self.ledger.released_by(worker.peer.instance_id):
+            worker.outbox.releases[key] = self.ledger.release(key)
+        for peer in self.pairs.peers_of(worker):
+            self._tell_peer(worker, peer, PeerNews.DRAINING if peer.draining else PeerNews.READY)
+        return self._session
+
+    def session_broken(self, worker: Worker, token: int, now: float) -> None:
+        """A stream ended. Unless a newer one is open, the worker has a grace to come back."""
+        if worker.session != token or self.registry.workers.get(worker.ref.worker_id) is not worker:
+            return
+        worker.session = 0
+        worker.outbox = None
+        self._timers.set(("grace", worker.ref.worker_id), now + self.policy.reconnect_grace)
+
+    # --- time ---
+
+    def next_due(self) -> float | None:
+        """When `expire` has something to do next."""
+        return self._timers.next_due()
+
+    def expire(self, now: float) -> None:
+        """Ends whatever has run out of time."""
+        for kind, name in self._timers.pop_due(now):
+            if kind == "room":
+                self._room_due(self.rooms[int(name)], now)
+            elif kind == "instance":
+                self._instance_due(str(name), now)
+            else:
+                self._worker_due(kind, self.registry.workers[str(name)], now)
+
+    def _room_due(self, room: Room, now: float) -> None:
+        if room.closed_at is None:
+            room.expire(now)
+            self._after(room, now)
+        elif any(self.ledger.pending((room.room, p.join_id)) for p in room.participants.values()):
+            self._timers.set(("room", room.room), now + self.policy.retention)
+        else:
+            del self.rooms[room.room]
+            self.changes.forget(room)
+            for participant in room.participants.values():
+                instance = self.registry.instances.get(participant.instance_id)
+                if instance is not None and instance.joins.get(room.room) == participant.join_id:
+                    del instance.joins[room.room]
+
+    def _worker_due(self, kind: str, worker: Worker, now: float) -> None:
+        worker_id = worker.ref.worker_id
+        if kind == "lease":
+            self._lose(worker, FailureReason.LEASE_EXPIRED, f"the lease of {worker_id} ended", False, now)
+            return
+        grace = self.policy.reconnect_grace
+        message = f"the session of {worker_id} broke and did not come back within {grace:g} s"
+        for number in list(worker.instance.joins):
+            room = self.rooms.get(number)
+            if room is not None:
+                room.ask(Failure(FailureReason.SESSION_LOST, message, worker_id), now)
+                self._after(room, now)
+
+    def _instance_due(self, instance_id: str, now: float) -> None:
+        instance = self.registry.instances.get(instance_id)
+        if instance is None or instance.gone_at is None:
+            return
+        if self.ledger.owes(instance_id):
+            self._timers.set(("instance", instance_id), now + self.policy.retention)
+        else:
+            del self.registry.instances[instance_id]
+
+    # --- inside ---
+
+    def _check_join(self, worker: Worker, join: Join) -> None:
+        _check_room("join.room", join.room)
+        if join.join_id == 0:
+            raise InvalidField("join.join_id", "must not be 0", join.join_id)
+        if len(join.request_id.encode()) > 128:
+            raise InvalidField("join.request_id", "must have at most 128 bytes", join.request_id)
+        if len(join.traceparent) > 64:
+            raise InvalidField("join.traceparent", "must have at most 64 characters", join.traceparent)
+        if worker.engine.role is Role.DECODE and not join.peer_engine_id:
+            raise InvalidField("join.peer_engine_id", "must be set by a decode worker")
+        if join.peer_engine_id:
+            peer = self.registry.engine(join.peer_engine_id, "join.peer_engine_id")
+            if join.peer_dp_rank is not None:
+                check_replica(peer, join.peer_dp_rank, "join.peer_dp_rank")
+        if join.destination is not None:
+            if worker.engine.role is Role.PREFILL:
+                raise InvalidField("join.destination", "must not be set by a prefill worker")
+            check_destination(worker.layout, join.destination, self.policy.max_room_indices)
+
+    def _check_sides(self, room: Room, worker: Worker, join: Join) -> None:
+        role = worker.engine.role
+        own = Side(worker.engine.engine_id, worker.rank.dp_rank)
+        sides = [(role, own)]
+        if join.peer_engine_id:
+            sides.append((role.other, Side(join.peer_engine_id, join.peer_dp_rank)))
+        for side_role, side in sides:
+            held = room.sides.get(side_role)
+            if held is None:
+                continue
+            replicas_differ = None not in (held.dp_rank, side.dp_rank) and held.dp_rank != side.dp_rank
+            if held.engine_id != side.engine_id or replicas_differ:
+                raise RoomReused(
+                    f"room {room.room} has {side_role.name.lower()} engine {held.engine_id} replica {held.dp_rank}, "
+                    f"got {side.engine_id} replica {side.dp_rank}",
+                    room=room.room,
+                )
+
+    def _settle_sides(self, room: Room, worker: Worker, join: Join) -> None:
+        room.sides[worker.engine.role] = Side(worker.engine.engine_id, worker.rank.dp_rank)
+        other = worker.engine.role.other
+        held = room.sides.get(other)
+        if join.peer_engine_id and (held is None or held.dp_rank is None):
+            dp_rank = join.peer_dp_rank
+            if dp_rank is None and self.registry.engines[join.peer_engine_id].topology.dp_size == 1:
+                dp_rank = 0
+            room.sides[other] = Side(join.peer_engine_id, dp_rank)
+
+    def _open(self, number: int, now: float) -> Room:
+        if self.draining:
+            raise Draining("the server is shutting down and takes no new rooms")
+        if self.open_rooms >= self.policy.max_open_rooms:
+            raise LimitReached(f"{self.policy.max_open_rooms} rooms are open", limit="max_open_rooms")
+        self._check_tombstones()
+        self.open_rooms += 1
+        return self._new_room(number, now)
+
+    def _check_tombstones(self) -> None:
+        if len(self.rooms) - self.open_rooms >= self.policy.max_closed_rooms:
+            raise LimitReached(f"{self.policy.max_closed_rooms} closed rooms are remembered", limit="max_closed_rooms")
+
+    def _new_room(self, number: int, now: float) -> Room:
+        self._sequence += 1
+        room = Room(number, self._sequence, now, self.policy.timeouts, self.policy.vote)
+        self.rooms[number] = room
+        return room
+
+    def _link(self, room: Room, now: float) -> None:
+        """Finds out who takes part, once both sides are known and complete."""
+        prefill, decode = room.sides.get(Role.PREFILL), room.sides.get(Role.DECODE)
+        if prefill is None or decode is None or prefill.dp_rank is None or decode.dp_rank is None:
+            return
+        engines: list[Engine] = []
+        for side in (prefill, decode):
+            engine = self.registry.engines.get(side.engine_id)
+            if engine is None or not engine.ready:
+                self._unlinked.setdefault(side.engine_id, {})[room.room] = None
+                return
+            engines.append(engine)
+        for role, engine in zip((Role.PREFILL, Role.DECODE), engines, strict=True):
+            if engine.role is not role:
+                message = f"role: engine {engine.engine_id} is {engine.role.name}, {role.name} is needed"
+                room.ask(Failure(FailureReason.LAYOUT_MISMATCH, message), now)
+                self._after(room, now)
+                return
+        try:
+            links = self.pairs.links(engines[0], prefill.dp_rank, engines[1], decode.dp_rank)
+        except LayoutMismatch as mismatch:
+            room.ask(Failure(FailureReason.LAYOUT_MISMATCH, mismatch.message), now)
+        else:
+            roles = {link.sender: Role.PREFILL for link in links} | {link.receiver: Role.DECODE for link in links}
+            room.link(links, roles, now)
+        self._after(room, now)
+
+    def _after(self, room: Room, now: float) -> None:
+        """Draws the consequences of a change of one room."""
+        for receiver, sender in room.take_grants():
+            self.ledger.grant((room.room, receiver.join_id), receiver.peer, sender.peer)
+        if room.close_if_over(now):
+            self.open_rooms -= 1
+            for waiting in self._unlinked.values():
+                waiting.pop(room.room, None)
+        due = now + self.policy.retention if room.closed_at is not None else room.due()
+        if due is None:
+            self._timers.drop(("room", room.room))
+        elif room.changed or room.closed_at is None:
+            self._timers.set(("room", room.room), due)
+        if room.changed:
+            room.changed = False
+            room.updated = now
+            self.changes.record(room)
+            for participant in room.participants.values():
+                if participant.joined and not participant.released:
+                    self._mark_room(participant.peer, room.room)
+
+    def _release(self, worker: Worker, room: Room, drained: bool, now: float) -> None:
+        participant = room.participants[worker.ref.worker_id]
+        first = not participant.released
+        room.release(participant, now)
+        worker.instance.joins.pop(room.room, None)
+        if worker.outbox is not None:
+            worker.outbox.forget(room.room)
+        if first and participant.role is Role.PREFILL:
+            self._mark_releases(self.ledger.sender_released(room.room, worker.peer.instance_id, drained))
+        if first and participant.role is Role.DECODE:
+            self.ledger.receiver_released((room.room, participant.join_id))
+        self._after(room, now)
+
+    def _prove(self, room: Room, receiver_id: str, sender_id: str) -> None:
+        receiver, sender = room.participants[receiver_id], room.participants[sender_id]
+        key = (room.room, receiver.join_id)
+        self._mark_releases(self.ledger.prove(key, sender.instance_id))
+
+    def _lose(self, worker: Worker, reason: FailureReason, message: str, drained: bool, now: float) -> None:
+        """A worker's registration ends: its rooms are asked to end, its peers are told."""
+        peers = list(self.pairs.peers_of(worker))
+        worker_id, instance = worker.ref.worker_id, worker.instance
+        self.registry.remove(worker, now)
+        self._timers.drop(("lease", worker_id))
+        self._timers.drop(("grace", worker_id))
+        self._timers.set(("instance", instance.peer.instance_id), now + self.policy.retention)
+        if worker.engine.engine_id not in self.registry.engines:
+            self.pairs.forget(worker.engine.engine_id)
+        self._mark_releases(self.ledger.process_over(instance.peer.instance_id, drained))
+        for number in list(instance.joins):
+            room = self.rooms.get(number)
+            participant = None if room is None else room.participants.get(worker_id)
+            if room is not None and participant is not None and participant.instance_id == instance.peer.instance_id:
+                room.worker_gone(participant, Failure(reason, message, worker_id), now)
+                self._after(room, now)
+        for peer in peers:
+            self._tell_peer(peer, worker, PeerNews.GONE)
+        worker.outbox = None
+        worker.session = 0
+        self._wake(worker)
+
+    def _exited(self, caller: Worker, instance_id: str) -> None:
+        """A launcher saw a former process of this rank exit: its writes are over."""
+        instance = self.registry.instances.get(instance_id)
+        if instance is not None and instance.gone_at is not None and instance.peer.worker_id == caller.ref.worker_id:
+            self._mark_releases(self.ledger.process_over(instance_id, True))
+
+    def _take_rooms(self, worker: Worker, told: Iterable[RoomState], now: float) -> None:
+        """Takes a worker's complete list of rooms."""
+        listed = {state.room: state for state in told}
+        strangers: list[RoomUpdate] = []
+        for number, state in listed.items():
+            room = self.rooms.get(number)
+            participant = None if room is None else room.participants.get(worker.ref.worker_id)
+            if room is None or participant is None or participant.join_id != state.join_id:
+                # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
+                failure = Failure(FailureReason.SERVICE_RESTARTED, "the service does not know this join")
+                strangers.append(
+                    RoomUpdate(
+                        number, state.join_id, Poll.FAILED, Poll.FAILED, failure, (), self.changes.revision, False
+                    )
+                )
+                continue
+            participant.epoch = worker.ref.epoch
+            participant.gone = False
+            worker.instance.joins.setdefault(number, state.join_id)
+            if state.poll.final:
+                progress = Progress(number, state.join_id, state.poll, 0, state.failure, state.completions)
+                self.report(worker, progress, now)
+        worker.absent = [number for number in worker.instance.joins if number not in listed and number in self.rooms]
+        worker.outbox = Outbox(strangers=strangers) if strangers else None
+
+    def _announce(self, worker: Worker) -> None:
+        """A worker of a ready engine and its peers learn of each other."""
+        for peer in self.pairs.peers_of(worker):
+            self._tell_peer(peer, worker, PeerNews.READY)
+            self._tell_peer(worker, peer, PeerNews.READY)
+
+    def _tell_peer(self, told: Worker, about: Worker, kind: PeerNews) -> None:
+        if told.outbox is not None:
+            change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank)
+            told.outbox.peers[about.peer.instance_id] = change
+            self._wake(told)
+
+    def _mark_room(self, peer: Peer, number: int) -> None:
+        worker = self.registry.workers.get(peer.worker_id)
+        if worker is not None and worker.outbox is not None and worker.peer == peer:
+            worker.outbox.rooms[number] = None
+            self._wake(worker)
+
+    def _mark_releases(self, changed: Changed) -> None:
+        for peer, key in changed:
+            worker = self.registry.workers.get(peer.worker_id)
+            if worker is not None and worker.outbox is not None and worker.peer == peer:
+                worker.outbox.releases[key] = self.ledger.release(key)
+                self._wake(worker)
+
+
+def _check_room(field: str, number: int) -> None:
+    if not 1 <= number <= MAX_ROOM:
+        raise InvalidField(field, "must be in [1, 2^63)", number)

@@ -1,0 +1,445 @@
+"""One room's state machine.
+
+Polls only move forward. Whatever ends a room early only *asks* it to end: each joined receiver then consumes what has
+arrived and answers once, so that a sender killed after its last write loses nothing and no verdict ever flips.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kvservice.domain.errors import JoinConflict, RoomReused
+from kvservice.domain.layout import uncovered
+from kvservice.domain.links import Link
+from kvservice.domain.types import (
+    Completion,
+    Destination,
+    Failure,
+    FailureReason,
+    Join,
+    Offer,
+    Peer,
+    Poll,
+    Progress,
+    Role,
+    Side,
+    Timeouts,
+)
+
+
+@dataclass(slots=True)
+class Participant:
+    """A worker's part in a room; `join_id` is 0 until it joins."""
+
+    worker_id: str
+    role: Role
+    updated: float
+    join_id: int = 0
+    instance_id: str = ""
+    epoch: int = 0
+    poll: Poll = Poll.BOOTSTRAPPING
+    transferred_bytes: int = 0
+    released: bool = False
+    gone: bool = False
+    peer_engine_id: str = ""
+    destination: Destination | None = None
+    completions: dict[str, Completion] = field(default_factory=dict)  # of a receiver, by sender
+    granted: set[str] = field(default_factory=set)  # senders that may have been told a receiver's offer
+
+    @property
+    def joined(self) -> bool:
+        return self.join_id != 0
+
+    @property
+    def peer(self) -> Peer:
+        return Peer(self.worker_id, self.instance_id)
+
+
+class Room:
+    """A transfer, from its first join until it is forgotten."""
+
+    def __init__(self, room: int, sequence: int, now: float, timeouts: Timeouts, vote: float) -> None:
+        self.room = room
+        self.sequence = sequence  # order of opening, for listing
+        self.opened = self.updated = now
+        self.revision = 0
+        self.changed = True  # since the control plane last looked
+        self.poll = Poll.BOOTSTRAPPING
+        self.failure: Failure | None = None
+        self.sides: dict[Role, Side] = {}
+        self.participants: dict[str, Participant] = {}
+        self.tokens = 0
+        self.request_id = ""
+        self.traceparent = ""
+        self.linked = False
+        self.closed_at: float | None = None
+        self.dropped = 0  # reports, completions and cleanups of other joins
+        self._senders_of: dict[str, list[str]] = {}
+        self._receivers_of: dict[str, list[str]] = {}
+        self._moved: dict[tuple[str, str], frozenset[str]] = {}  # groups that move, by sender and receiver
+        self._timeouts = timeouts
+        self._vote = vote
+        self._phase_since = now
+        self._vote_due = 0.0
+
+    # --- joining ---
+
+    def join(self, peer: Peer, epoch: int, role: Role, join: Join, now: float) -> None:
+        """Enters a worker, or repeats its entry. Raises RoomReused, JoinConflict."""
+        participant = self.participants.get(peer.worker_id)
+        if participant is None:
+            participant = self.participants[peer.worker_id] = Participant(peer.worker_id, role, now)
+        if participant.joined:
+            self._repeat(participant, peer, join)
+        else:
+            self._enter(participant, peer, join, now)
+        participant.epoch = epoch
+        if participant.destination is None and join.destination is not None and not participant.poll.final:
+            participant.destination = join.destination
+            self.tokens = self.tokens or join.destination.tokens
+            self._mark(participant, now)
+        self.settle(now)
+
+    def _enter(self, participant: Participant, peer: Peer, join: Join, now: float) -> None:
+        participant.join_id = join.join_id
+        participant.instance_id = peer.instance_id
+        participant.peer_engine_id = join.peer_engine_id
+        if join.timeouts is not None:
+            self._timeouts = self._timeouts.least(join.timeouts)
+        self.request_id = self.request_id or join.request_id
+        self.traceparent = self.traceparent or join.traceparent
+        if participant.role is Role.DECODE and self.ending:
+            participant.poll = Poll.FAILED
+        self._mark(participant, now)
+
+    def _repeat(self, participant: Participant, peer: Peer, join: Join) -> None:
+        if (participant.join_id, participant.instance_id) != (join.join_id, peer.instance_id):
+            raise RoomReused(
+                f"room {self.room} has another join of worker {peer.worker_id}", room=self.room, worker=peer.worker_id
+            )
+        if join.peer_engine_id != participant.peer_engine_id:
+            raise JoinConflict(
+                f"room {self.room} was joined with peer engine {participant.peer_engine_id!r} before, "
+                f"got {join.peer_engine_id!r}",
+                room=self.room,
+            )
+        held = participant.destination
+        if held is not None and join.destination is not None and held != join.destination:
+            raise JoinConflict(f"room {self.room} was joined with another destination before", room=self.room)
+
+    def turn_away(self, peer: Peer, role: Role, join: Join, now: float) -> None:
+        """A join of a room that has closed: its repeat is answered, a first one is told FAILED. Raises RoomReused."""
+        participant = self.participants.get(peer.worker_id)
+        if participant is not None and participant.joined:
+            self._repeat(participant, peer, join)
+            return
+        if self.poll is not Poll.FAILED:
+            raise RoomReused(f"room {self.room} ended a short while ago", room=self.room)
+        # No write can land in a room that has closed: the join counts as released, so that Cleanup says FREE.
+        self.participants[peer.worker_id] = Participant(
+            peer.worker_id, role, now, join.join_id, peer.instance_id, poll=Poll.FAILED, released=True
+        )
+        self.changed = True
+
+    def link(self, links: Iterable[Link], roles: dict[str, Role], now: float) -> None:
+        """The pairs are known: each worker named is awaited."""
+        self.linked = True
+        for link in links:
+            self._senders_of.setdefault(link.receiver, []).append(link.sender)
+            self._receivers_of.setdefault(link.sender, []).append(link.receiver)
+            self._moved[link.sender, link.receiver] = frozenset(span.group for span in link.spans)
+            for worker_id in (link.sender, link.receiver):
+                if worker_id not in self.participants:
+                    self.participants[worker_id] = Participant(worker_id, roles[worker_id], now)
+        self.changed = True
+        self.settle(now)
+
+    # --- what is known ---
+
+    @property
+    def ending(self) -> bool:
+        """Asked to end, or ended."""
+        return self.failure is not None or self.poll.final
+
+    def receivers(self) -> Iterator[Participant]:
+        return (participant for participant in self.participants.values() if participant.role is Role.DECODE)
+
+    def senders_of(self, receiver: str) -> list[Participant]:
+        """Senders that feed a receiver; empty until linked."""
+        return [self.participants[sender] for sender in self._senders_of.get(receiver, ())]
+
+    def receivers_of(self, sender: str) -> list[Participant]:
+        """Receivers that a sender feeds; empty until linked."""
+        return [self.participants[receiver] for receiver in self._receivers_of.get(sender, ())]
+
+    def offers_to(self, sender: str) -> list[Offer]:
+        """Offers that a joined sender may serve; none once the room is asked to end."""
+        if self.ending or not self.participants[sender].joined:
+            return []
+        offers: dict[Destination, list[tuple[Peer, int]]] = {}
+        for receiver in self.receivers_of(sender):
+            if receiver.destination is not None and not receiver.released:
+                offers.setdefault(receiver.destination, []).append((receiver.peer, receiver.join_id))
+        return [Offer(tuple(receivers), destination) for destination, receivers in offers.items()]
+
+    def take_grants(self) -> list[tuple[Participant, Participant]]:
+        """Pairs (receiver, sender) in which the sender may from now on write; each once."""
+        if self.ending or not self.linked:
+            return []
+        grants = []
+        for receiver in self.receivers():
+            if receiver.destination is None or receiver.released:
+                continue
+            for sender in self.senders_of(receiver.worker_id):
+                if sender.joined and not sender.released and sender.worker_id not in receiver.granted:
+                    receiver.granted.add(sender.worker_id)
+                    grants.append((receiver, sender))
+        return grants
+
+    # --- progress ---
+
+    def report(self, participant: Participant, progress: Progress, now: float) -> list[Completion]:
+        """Applies a participant's progress. Returns completions that are newly known to match their offers."""
+        if progress.join_id != participant.join_id:
+            self.dropped += 1
+            return []
+        if self.closed_at is not None:
+            return []
+        matched: list[Completion] = []
+        if progress.poll is Poll.SUCCESS:
+            matched = [held for held in progress.completions if self._accept(participant, held, now)]
+            self._succeed(participant, now)
+        elif progress.poll is Poll.FAILED:
+            self._fail(participant, progress.failure, now)
+        elif not participant.poll.final:
+            self._move(participant, progress, now)
+        self.settle(now)
+        return matched
+
+    def _move(self, participant: Participant, progress: Progress, now: float) -> None:
+        if participant.poll is Poll.WAITING_FOR_INPUT:
+            participant.poll = Poll.TRANSFERRING
+            self._mark(participant, now)
+        if progress.transferred_bytes > participant.transferred_bytes:
+            participant.transferred_bytes = progress.transferred_bytes
+            self._mark(participant, now)
+        if participant.poll is Poll.TRANSFERRING:
+            self._phase_since = now
+
+    def _accept(self, reporter: Participant, completion: Completion, now: float) -> bool:
+        """Keeps a completion that serves a receiver's present offer. True if it was news."""
+        receiver = self.participants.get(completion.receiver)
+        sender = self.participants.get(completion.sender)
+        if receiver is None or sender is None or sender not in self.senders_of(receiver.worker_id):
+            self.dropped += 1
+            return False
+        if (completion.room, completion.offer_id, completion.sender_join_id) != (
+            self.room,
+            receiver.join_id,
+            sender.join_id,
+        ) or reporter not in (receiver, sender):
+            self.dropped += 1
+            return False
+        held = receiver.completions.get(sender.worker_id)
+        if held == completion or receiver.poll.final:
+            return False
+        if receiver.destination is None:
+            problem: str | None = "nothing was offered"
+        elif held is not None:
+            problem = "it differs from an earlier one"
+        else:
+            moved = self._moved[sender.worker_id, receiver.worker_id]
+            problem = uncovered(completion, receiver.destination, moved)
+        if problem is not None:
+            message = f"completion of {sender.worker_id} for {receiver.worker_id}: {problem}"
+            self.ask(Failure(FailureReason.COMPLETION_MISMATCH, message, sender.worker_id), now)
+            return False
+        receiver.completions[sender.worker_id] = completion
+        self._mark(receiver, now)
+        return True
+
+    def _succeed(self, participant: Participant, now: float) -> None:
+        if participant.role is Role.DECODE:
+            senders = self.senders_of(participant.worker_id)
+            if not self._finish(participant, senders, {participant.worker_id: participant}, now):
+                return
+            for sender in senders:
+                self._finish(sender, [sender], self._receivers_by_id(sender), now)
+        else:
+            self._finish(participant, [participant], self._receivers_by_id(participant), now)
+
+    def _finish(
+        self, who: Participant, senders: list[Participant], receivers: dict[str, Participant], now: float
+    ) -> bool:
+        """Moves a participant to SUCCESS if each receiver holds a completion of each sender."""
+        held = [sender.worker_id in receiver.completions for sender in senders for receiver in receivers.values()]
+        if who.poll.final or not held or not all(held):
+            return who.poll is Poll.SUCCESS
+        who.poll = Poll.SUCCESS
+        who.transferred_bytes = sum(
+            receiver.completions[sender.worker_id].bytes for sender in senders for receiver in receivers.values()
+        )
+        self._phase_since = now
+        self._mark(who, now)
+        return True
+
+    def _receivers_by_id(self, sender: Participant) -> dict[str, Participant]:
+        return {receiver.worker_id: receiver for receiver in self.receivers_of(sender.worker_id)}
+
+    def _fail(self, participant: Participant, failure: Failure | None, now: float) -> None:
+        if participant.poll.final:
+            return
+        participant.poll = Poll.FAILED
+        self._mark(participant, now)
+        if failure is None:
+            failure = Failure(FailureReason.WORKER_REPORTED, "the worker gave no cause", participant.worker_id)
+        self.ask(failure, now)
+
+    # --- ending ---
+
+    def ask(self, failure: Failure, now: float) -> None:
+        """Asks the room to end. The first failure stays; receivers that are gone or never joined count as FAILED."""
+        if self.poll.final:
+            return
+        if self.failure is None:
+            self.failure = failure
+            self._vote_due = now + self._vote
+            self.changed = True
+        receivers = list(self.receivers())
+        for receiver in receivers:
+            if (receiver.gone or not receiver.joined) and not receiver.poll.final:
+                receiver.poll = Poll.FAILED
+                self._mark(receiver, now)
+        if not any(receiver.joined for receiver in receivers):
+            self._end(Poll.FAILED, now)
+        self.settle(now)
+
+    def worker_gone(self, participant: Participant, failure: Failure, now: float) -> None:
+        """The process behind a participant is gone, silent or replaced."""
+        participant.gone = True
+        self.ask(failure, now)
+
+    def release(self, participant: Participant, now: float) -> None:
+        """A participant cleans up; without a final poll that asks the room to end."""
+        if participant.released:
+            return
+        if not participant.poll.final and not self.poll.final and self.closed_at is None:
+            cause = Failure(FailureReason.ABORTED, "cleaned up before the end", participant.worker_id)
+            self._fail(participant, cause, now)
+        participant.released = True
+        self._mark(participant, now)
+        self.settle(now)
+
+    def close_if_over(self, now: float) -> bool:
+        """Closes the room once its live participants have released; what is left is its tombstone."""
+        if self.closed_at is not None or not self.poll.final:
+            return False
+        if any(p.joined and not p.released and not p.gone for p in self.participants.values()):
+            return False
+        self.closed_at = now
+        self.changed = True
+        for participant in self.participants.values():
+            participant.destination = None
+            participant.completions = {}
+        return True
+
+    def due(self) -> float | None:
+        """When the present state's time is over."""
+        if self.poll.final:
+            return None
+        if self.failure is not None:
+            return self._vote_due
+        limits = {
+            Poll.BOOTSTRAPPING: self._timeouts.bootstrapping,
+            Poll.WAITING_FOR_INPUT: self._timeouts.waiting_for_input,
+            Poll.TRANSFERRING: self._timeouts.no_progress,
+        }
+        return min(self._phase_since + limits[self.poll], self.opened + self._timeouts.total)
+
+    def expire(self, now: float) -> None:
+        """The present state's time is over."""
+        due = self.due()
+        if due is None or due > now:
+            return
+        if self.failure is not None:
+            for receiver in self.receivers():
+                if not receiver.poll.final:
+                    receiver.poll = Poll.FAILED
+                    self._mark(receiver, now)
+            self.settle(now)
+        else:
+            self.ask(self._timeout(now), now)
+
+    def _timeout(self, now: float) -> Failure:
+        if now >= self.opened + self._timeouts.total:
+            reason, what = FailureReason.TRANSFER_TIMEOUT, f"not ended {self._timeouts.total:g} s after its opening"
+        elif self.poll is Poll.BOOTSTRAPPING:
+            reason, what = FailureReason.HANDSHAKE_TIMEOUT, f"not all joined within {self._timeouts.bootstrapping:g} s"
+        elif self.poll is Poll.WAITING_FOR_INPUT:
+            reason, what = FailureReason.INPUT_TIMEOUT, f"nothing sent within {self._timeouts.waiting_for_input:g} s"
+        else:
+            reason, what = FailureReason.NO_PROGRESS, f"no progress within {self._timeouts.no_progress:g} s"
+        late = sorted(self._late())
+        if late:
+            what += ", waiting for " + ", ".join(late)
+        return Failure(reason, what, late[0] if late else "")
+
+    def _late(self) -> Iterator[str]:
+        """Workers that keep the room from going on."""
+        for participant in self.participants.values():
+            if not participant.joined:
+                yield participant.worker_id
+            elif self.poll is Poll.BOOTSTRAPPING:
+                if participant.role is Role.DECODE and participant.destination is None:
+                    yield participant.worker_id
+            elif participant.role is Role.PREFILL and not participant.poll.final:
+                yield participant.worker_id
+
+    # --- settling ---
+
+    def settle(self, now: float) -> None:
+        """Moves polls as far as what is known allows, and gives the verdict once there is one."""
+        if self.closed_at is not None:
+            return
+        if self.linked and not self.ending:
+            self._advance(now)
+        if self.poll.final:
+            return
+        receivers = list(self.receivers())
+        if any(receiver.poll is Poll.FAILED for receiver in receivers):
+            self._end(Poll.FAILED, now)
+        elif self.linked and receivers and all(receiver.poll is Poll.SUCCESS for receiver in receivers):
+            self._end(Poll.SUCCESS, now)
+        else:
+            polls = [p.poll for p in self.participants.values() if p.role is Role.DECODE or p.poll is not Poll.FAILED]
+            least = min(polls, default=self.poll)
+            if least > self.poll:
+                self.poll = least
+                self._phase_since = now
+                self.changed = True
+
+    def _advance(self, now: float) -> None:
+        for participant in self.participants.values():
+            if not participant.joined or participant.poll is not Poll.BOOTSTRAPPING:
+                continue
+            if participant.role is Role.PREFILL:
+                ready = all(receiver.destination is not None for receiver in self.receivers_of(participant.worker_id))
+            else:
+                ready = all(sender.joined for sender in self.senders_of(participant.worker_id))
+            if ready:
+                participant.poll = Poll.WAITING_FOR_INPUT
+                self._mark(participant, now)
+        for receiver in self.receivers():
+            if receiver.poll is Poll.WAITING_FOR_INPUT and any(
+                sender.poll in (Poll.TRANSFERRING, Poll.SUCCESS) for sender in self.senders_of(receiver.worker_id)
+            ):
+                receiver.poll = Poll.TRANSFERRING
+                self._mark(receiver, now)
+
+    def _end(self, verdict: Poll, now: float) -> None:
+        self.poll = verdict
+        self._phase_since = now
+        self.changed = True
+
+    def _mark(self, participant: Participant, now: float) -> None:
+        participant.updated = now
+        self.changed = True
