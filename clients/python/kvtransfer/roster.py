@@ -1,0 +1,88 @@
+"""The processes of the other side that a worker has links with, and how far each has been met."""
+
+import logging
+from dataclasses import dataclass
+
+from kvtransfer import v1 as pb
+from kvtransfer.actions import Action, AddPeer, DropPeer, LinkStats
+
+log = logging.getLogger("kvtransfer")
+
+RETRY_PEER = (1.0, 30.0)
+"""Seconds before a peer that could not be met is tried again: the first time, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLinks:
+    """Ask the service for the links with a peer (GetLinks), then call `links_fetched` or `failed`."""
+
+    change: pb.PeerChange
+
+
+@dataclass(slots=True)
+class PeerState:
+    """A process of the other side."""
+
+    change: pb.PeerChange
+    links: tuple[pb.Link, ...] = ()
+    """Between this worker and the peer; empty until fetched."""
+    stats: LinkStats | None = None
+    """Once it was met."""
+    error: str = ""
+    retry_at: float | None = None
+    retry_after: float = RETRY_PEER[0]
+
+    @property
+    def moved_groups(self) -> set[str]:
+        """Groups of which something moves along the links."""
+        return {span.group for link in self.links for span in link.spans}
+
+
+class Roster:
+    """Peers by instance."""
+
+    def __init__(self, actions: list[Action | FetchLinks]) -> None:
+        self.peers: dict[str, PeerState] = {}
+        self._actions = actions
+
+    def changed(self, change: pb.PeerChange) -> None:
+        """News of a peer."""
+        instance = change.peer.instance_id
+        if change.kind == pb.PeerChange.KIND_GONE:
+            if self.peers.pop(instance, None) is not None:
+                self._actions.append(DropPeer(instance))
+        elif change.kind == pb.PeerChange.KIND_READY and instance not in self.peers:
+            self.peers[instance] = PeerState(change)
+            self._actions.append(FetchLinks(change))
+
+    def links_fetched(self, change: pb.PeerChange, answer: pb.GetLinksResponse) -> None:
+        """The answer to FetchLinks."""
+        state = self.peers.get(change.peer.instance_id)
+        if state is None:
+            return
+        for worker in answer.peers:
+            if worker.instance_id == change.peer.instance_id:
+                state.links = tuple(link for link in answer.links if change.peer in (link.sender, link.receiver))
+                self._actions.append(AddPeer(change.peer, worker.layout, worker.nixl_metadata, state.links))
+
+    def met(self, instance_id: str, stats: LinkStats) -> None:
+        """The connection is warm."""
+        state = self.peers.get(instance_id)
+        if state is not None:
+            state.stats, state.error, state.retry_at, state.retry_after = stats, "", None, RETRY_PEER[0]
+
+    def failed(self, instance_id: str, error: str, now: float) -> None:
+        """The peer could not be met, or its links not be fetched: tried again later, unless it is gone by then."""
+        state = self.peers.get(instance_id)
+        if state is not None:
+            state.stats, state.error = None, error
+            state.retry_at = now + state.retry_after
+            state.retry_after = min(2 * state.retry_after, RETRY_PEER[1])
+            log.warning("peer %s (%s) could not be met: %s", state.change.peer.worker_id, instance_id, error)
+
+    def tick(self, now: float) -> None:
+        """Tries again whom it is time to."""
+        for state in self.peers.values():
+            if state.retry_at is not None and now >= state.retry_at:
+                state.retry_at = None
+                self._actions.append(FetchLinks(state.change))
