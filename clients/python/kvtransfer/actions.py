@@ -122,7 +122,7 @@ class LinkStats:
     transport: str
     """How bytes reach the peer, such as `cma` or `tcp`, by UCX's name; empty if this worker sends nothing to it."""
     bandwidth_bytes_s: float
-    """Of the best timed write into the peer's scratch region, in bytes/s; 0 if this worker sends nothing to it."""
+    """Of a 1 MiB write into the peer's scratch region, in bytes/s; 0 if this worker sends nothing to it."""
     descriptors: Mapping[str, int]
     """Group -> descriptors that one page or slot takes, before neighbours are merged. Empty for a receiver."""
 
@@ -131,7 +131,10 @@ class MoverEvents(Protocol):
     """Called on the mover's thread, one at a time; must not block. An exception ends the mover."""
 
     def peer_ready(self, instance_id: str, stats: LinkStats) -> None:
-        """Connected: a Hello went both ways and, to a receiver, a real write into its scratch region ended well."""
+        """Connected: a Hello went both ways and, to a receiver, real writes into its scratch region ended well.
+
+        Comes again when a lost connection was made anew.
+        """
 
     def peer_failed(self, instance_id: str, error: str) -> None:
         """The peer could not be met. Posts to it end REFUSED; AddPeer tries again."""

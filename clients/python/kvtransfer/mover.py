@@ -1,0 +1,279 @@
+"""The thread that owns NIXL: takes actions, posts writes piece by piece, reads notifications, tells what happened."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from kvtransfer import v1 as pb
+from kvtransfer.actions import (
+    NOTIFICATION_PREFIX,
+    Action,
+    AddPeer,
+    Cancel,
+    Drain,
+    DropPeer,
+    MoverEvents,
+    Notify,
+    Outcome,
+    Pace,
+    Post,
+)
+from kvtransfer.errors import InvalidField
+from kvtransfer.layout import LocalMemory
+from kvtransfer.nixl_agent import NixlAgent, make_sleeps_short
+from kvtransfer.peers import Peer
+from kvtransfer.posts import PostRun
+
+_log = logging.getLogger(__name__)
+
+PEER_TIMEOUT_S = 10.0
+IDLE_SLEEP_S = 0.015
+"""Between looks for notifications while nothing is going on: about 1 % of a core. Actions end it at once."""
+TIGHT_S = 0.001
+"""How long after the last sign of life a busy mover polls without a pause."""
+BUSY_SLEEP_S = 50e-6
+"""Between its looks after that: engines that share few cores with their movers need them more."""
+SETTLING_SLEEP_S = 0.001
+"""Between looks while a peer has not answered or a fence is not reached."""
+GREETED_S = 0.2
+"""How long Hello keeps a mover busy: the peer is about to time its writes, and tcp's wait for their target."""
+STRANGERS = 1024
+"""Workers remembered that said Hello before they were known."""
+
+
+class Mover:
+    """Owns one NIXL agent and the thread that alone touches it."""
+
+    def __init__(
+        self, instance_id: str, memory: LocalMemory, events: MoverEvents, *, peer_timeout_s: float = PEER_TIMEOUT_S
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            instance_id: name of this process, and of its NIXL agent.
+            memory: what is registered. Kept alive until `close`.
+            events: called on the mover's thread.
+            peer_timeout_s: for one attempt to meet a peer.
+        """
+        self._instance_id = instance_id
+        self._memory = memory
+        self._events = events
+        self._peer_timeout_s = peer_timeout_s
+        self._wake = threading.Condition()
+        self._actions: deque[Action] = deque()
+        self._closing_until: float | None = None
+        """When what is still in flight is given up, by `time.monotonic`; None while the mover is not being closed."""
+        self._thread = threading.Thread(target=self._run, name=f"kvtransfer-mover-{instance_id[:8]}", daemon=True)
+        self._metadata: Future[bytes] = Future()
+        # The thread's own from here on.
+        self._peers: dict[str, Peer] = {}
+        self._returning: dict[str, AddPeer] = {}
+        """To be met once what is left of their former connection has ended."""
+        self._strangers: dict[str, None] = {}
+        self._posts: dict[int, PostRun] = {}
+        self._busy = False
+        self._alive_at = 0.0
+        """When something last happened."""
+        self._greeted_at = float("-inf")
+
+    def start(self) -> bytes:
+        """Create the agent and register the memory, on the mover's thread; returns the agent's metadata for peers.
+
+        Raises:
+            Exception: whatever kept NIXL from it; the mover is closed then.
+        """
+        self._thread.start()
+        return self._metadata.result()
+
+    def submit(self, action: Action) -> None:
+        """Hand over an action, from any thread; returns at once. After the end of the mover it is dropped."""
+        with self._wake:
+            self._actions.append(action)
+            self._wake.notify()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Post nothing more, wait for what is in flight, release everything and end the thread.
+
+        What has not ended after `timeout` seconds is given up: the agent's deletion stops it. Posts that had not ended
+        are told CANCELLED, or FAILED if they were in flight. Not to be called on the mover's thread.
+
+        Raises:
+            TimeoutError: the thread did not end: it is held in a call of NIXL, or in an event.
+        """
+        with self._wake:
+            self._closing_until = time.monotonic() + timeout
+            self._wake.notify()
+        self._thread.join(timeout + 5.0)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the mover's thread did not end within {timeout + 5.0} s")
+
+    def _run(self) -> None:
+        try:
+            agent = NixlAgent(self._instance_id, self._memory.allocations)
+            metadata = agent.metadata()
+        except BaseException as error:  # noqa: BLE001  it is raised again, where `start` waits
+            self._metadata.set_exception(error)
+            return
+        self._metadata.set_result(metadata)
+        make_sleeps_short()
+        died = ""
+        try:
+            while not self._done():
+                self._turn(agent)
+                self._rest()
+        except Exception as error:  # noqa: BLE001  whatever it is, the owner must hear of it
+            _log.exception("the mover ends by an unexpected error")
+            died = f"{type(error).__name__}: {error}"
+        self._release_all(agent, died)
+
+    def _turn(self, agent: NixlAgent) -> None:
+        self._read_notifications(agent)
+        while self._actions:
+            self._alive_at = time.monotonic()
+            self._take(self._actions.popleft(), agent)
+        now = time.monotonic()
+        for peer in list(self._peers.values()):
+            peer.step(now, self._events)
+            if peer.gone:
+                del self._peers[peer.name]
+                if returning := self._returning.pop(peer.name, None):
+                    self._add_peer(returning, agent, now)
+        for run in list(self._posts.values()):
+            moved = run.moved
+            ended = run.step(self._peers.get(run.post.receiver), self._events)
+            if ended:
+                del self._posts[run.post.post_id]
+            if ended or run.moved > moved:
+                self._alive_at = time.monotonic()
+
+    def _take(self, action: Action, agent: NixlAgent) -> None:
+        match action:
+            case Post():
+                self._posts[action.post_id] = PostRun(action)
+            case Cancel():
+                if run := self._posts.get(action.post_id):
+                    run.stop(Outcome.CANCELLED, "")
+            case Notify():
+                if peer := self._peers.get(action.instance_id):
+                    peer.notify(action.payload)
+            case Pace():
+                self._busy = action.busy
+            case Drain():
+                while self._read_notifications(agent):
+                    pass
+                self._events.drained(action.token)
+            case AddPeer():
+                self._add_peer(action, agent, time.monotonic())
+            case DropPeer():
+                self._drop_peer(action.instance_id)
+
+    def _add_peer(self, action: AddPeer, agent: NixlAgent, now: float) -> None:
+        name = action.peer.instance_id
+        if known := self._peers.get(name):
+            if known.failed or known.dropped:
+                known.drop()
+                self._returning[name] = action
+            return
+        try:
+            peer = Peer(action, self._instance_id, self._memory, agent, self._peer_timeout_s)
+        except InvalidField as error:
+            self._events.peer_failed(name, str(error))
+            return
+        peer.meet(now, heard=name in self._strangers)
+        self._strangers.pop(name, None)
+        self._peers[name] = peer
+
+    def _drop_peer(self, name: str) -> None:
+        self._returning.pop(name, None)
+        peer = self._peers.get(name)
+        if peer is None:
+            return
+        peer.drop()
+        for run in self._posts.values():
+            if run.post.receiver == name:
+                run.stop(Outcome.REFUSED, peer.error)
+
+    def _read_notifications(self, agent: NixlAgent) -> bool:
+        """Make NIXL go on, and deliver what arrived; True if anything did."""
+        arrived = agent.notifications()
+        if not arrived:
+            return False
+        self._alive_at = time.monotonic()
+        for sender, payloads in arrived.items():
+            for payload in payloads:
+                if not payload.startswith(NOTIFICATION_PREFIX):
+                    continue
+                body = payload[len(NOTIFICATION_PREFIX) :]
+                if _is_hello(body):
+                    self._hear_hello(sender, self._alive_at)
+                else:
+                    self._events.notified(sender, body)
+        return True
+
+    def _hear_hello(self, sender: str, now: float) -> None:
+        self._greeted_at = now
+        peer = self._peers.get(sender)
+        if peer is not None and not peer.dropped:
+            peer.hear_hello(now)
+            return
+        self._strangers[sender] = None
+        if len(self._strangers) > STRANGERS:
+            del self._strangers[next(iter(self._strangers))]
+
+    def _rest(self) -> None:
+        """Leave the core to others for as long as nobody would notice."""
+        pause = self._pause(time.monotonic())
+        if pause >= SETTLING_SLEEP_S:
+            with self._wake:
+                if not self._actions and self._closing_until is None:
+                    self._wake.wait(pause)
+        elif pause:
+            time.sleep(pause)
+
+    def _pause(self, now: float) -> float:
+        if self._busy or any(not run.waiting for run in self._posts.values()):
+            return 0.0 if now - self._alive_at < TIGHT_S else BUSY_SLEEP_S
+        if now - self._greeted_at < GREETED_S:
+            return BUSY_SLEEP_S
+        if self._posts or any(peer.settling for peer in self._peers.values()):
+            return SETTLING_SLEEP_S
+        return IDLE_SLEEP_S
+
+    def _done(self) -> bool:
+        if self._closing_until is None:
+            return False
+        for run in self._posts.values():
+            run.stop(Outcome.CANCELLED, "the mover was closed")
+        in_flight = any(peer.connection and peer.connection.open_handles for peer in self._peers.values())
+        return not (self._posts or in_flight) or time.monotonic() > self._closing_until
+
+    def _release_all(self, agent: NixlAgent, died: str) -> None:
+        """Leave nothing in NIXL. Each step is tried, whatever became of the one before."""
+        posts, peers = list(self._posts.values()), list(self._peers.values())
+        self._posts.clear()
+        self._peers.clear()
+        steps: list[Callable[[], None]] = []
+        if not died:
+            steps += [partial(run.abandon, self._events) for run in posts]
+        steps += [peer.connection.abandon for peer in peers if peer.connection]
+        steps += [agent.close]
+        if died:
+            steps += [partial(self._events.mover_died, died)]
+        for step in steps:
+            try:
+                step()
+            except Exception:  # noqa: BLE001  the next step must be tried
+                _log.exception("ending the mover: %s", step)
+
+
+def _is_hello(body: bytes) -> bool:
+    try:
+        return pb.Notification.FromString(body).HasField("hello")
+    except DecodeError:
+        return False  # delivered like the others: whoever reads them counts what cannot be read
