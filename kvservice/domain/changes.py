@@ -1,10 +1,21 @@
 """Revisions: which rooms changed since when."""
 
 from collections import OrderedDict, deque
+from dataclasses import dataclass
 
 from kvservice.domain.transfer import Room
+from kvservice.domain.types import Role, Side
 
 MAX_FORGOTTEN = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What is left of a room that was forgotten."""
+
+    revision: int
+    room: int
+    sides: dict[Role, Side]
 
 
 class ChangeLog:
@@ -13,7 +24,7 @@ class ChangeLog:
     def __init__(self, start: int) -> None:
         self.revision = start
         self._rooms: OrderedDict[int, Room] = OrderedDict()  # by revision
-        self._forgotten: deque[tuple[int, int]] = deque(maxlen=MAX_FORGOTTEN)
+        self._forgotten: deque[Forgotten] = deque(maxlen=MAX_FORGOTTEN)
 
     def record(self, room: Room) -> None:
         """A room changed."""
@@ -26,7 +37,7 @@ class ChangeLog:
         """A room is forgotten, which is its last change."""
         self.revision += 1
         self._rooms.pop(room.room, None)
-        self._forgotten.append((self.revision, room.room))
+        self._forgotten.append(Forgotten(self.revision, room.room, room.sides))
 
     def since(self, revision: int) -> list[Room]:
         """Rooms that changed after `revision`, the oldest change first."""
@@ -37,11 +48,11 @@ class ChangeLog:
             changed.append(room)
         return changed[::-1]
 
-    def forgotten_since(self, revision: int) -> list[int]:
+    def forgotten_since(self, revision: int) -> list[Forgotten]:
         """Rooms forgotten after `revision`; the newest 65536 are remembered."""
         forgotten = []
-        for at, room in reversed(self._forgotten):
-            if at <= revision:
+        for gone in reversed(self._forgotten):
+            if gone.revision <= revision:
                 break
-            forgotten.append(room)
+            forgotten.append(gone)
         return forgotten[::-1]

@@ -1,0 +1,187 @@
+"""The control plane in an asyncio loop: it is told the time, ended things end by themselves, and who waits is woken."""
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import Iterator
+
+from kvservice.domain.control_plane import ControlPlane
+from kvservice.domain.errors import Draining, LimitReached
+from kvservice.domain.policy import Policy
+from kvservice.domain.registry import Engine, Worker
+from kvservice.domain.transfer import Room
+from kvservice.domain.types import CleanupItem, Join, Poll, Progress, Registration, Release, Role, WorkerRef
+from kvservice.service.clock import TICK, Clock
+from kvservice.service.session import Session
+from kvservice.service.watch import Watcher
+
+_log = logging.getLogger(__name__)
+
+
+class Service:
+    """All calls, for one event loop. `run` must be running beside them.
+
+    Methods raise what the domain raises for the same call, and never wait.
+    """
+
+    def __init__(self, policy: Policy, max_watches: int, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
+        self.control = ControlPlane(policy, time.time_ns() // 1000, self._ring)
+        self.server_id = str(uuid.uuid4())
+        self.started = time.time()
+        self.stopping = False
+        self._max_watches = max_watches
+        self._watchers: set[Watcher] = set()
+        self._published = self.control.changes.revision
+        self._bells: dict[int, asyncio.Event] = {}  # of open sessions, by epoch
+        self._idle = asyncio.Event()
+        self._alarm = asyncio.Event()
+        self._alarm_due = 0.0
+
+    # --- running ---
+
+    async def run(self) -> None:
+        """Ends what has run out of time, for ever. Looks at the clock every TICK, so that a stop is noticed."""
+        while True:
+            await asyncio.sleep(0)  # input that has arrived is older than any deadline
+            with self.changing() as now:
+                try:
+                    self.control.expire(now)
+                except Exception:  # noqa: BLE001 - time goes on for the others
+                    _log.exception("something that ran out of time could not be ended")
+            due = self.control.next_due()
+            self._alarm_due = min(now + TICK, now + TICK if due is None else due)
+            self._alarm.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._alarm.wait(), self._alarm_due - self.clock.now())
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[float]:
+        """Gives the time to a call that may change something, and sees to who waits for that."""
+        try:
+            yield self.clock.now()
+        finally:
+            if self._published != self.control.changes.revision:
+                self._published = self.control.changes.revision
+                for watcher in self._watchers:
+                    watcher.bell.set()
+            if self.control.draining and not self.control.open_rooms:
+                self._idle.set()
+            due = self.control.next_due()
+            if due is not None and due < self._alarm_due:
+                self._alarm.set()
+
+    def drain(self) -> None:
+        """No new workers and rooms from now on; watches end."""
+        with self.changing():
+            self.control.draining = True
+        for watcher in self._watchers:
+            watcher.bell.set()
+
+    async def idle(self) -> None:
+        """Waits until the service is drained and no room is open."""
+        await self._idle.wait()
+
+    def stop(self) -> None:
+        """Sessions end."""
+        self.stopping = True
+        for bell in self._bells.values():
+            bell.set()
+
+    # --- workers ---
+
+    def register(self, said: Registration) -> Worker:
+        with self.changing() as now:
+            return self.control.register(said, now)
+
+    def heartbeat(self, ref: WorkerRef, draining: bool) -> Worker:
+        with self.changing() as now:
+            worker = self.control.caller(ref, now)
+            self.control.renew(worker, draining, now)
+            return worker
+
+    def deregister(self, ref: WorkerRef, drained: bool) -> None:
+        with self.changing() as now:
+            self.control.deregister(ref, drained, now)
+
+    def engines(self, role: Role | None, model: str, after: str) -> Iterator[Engine]:
+        """Engines of a role (any if None) and a model (any if empty), by id, after one."""
+        for engine_id, engine in sorted(self.control.registry.engines.items()):
+            if engine_id > after and role in (None, engine.role) and model in ("", engine.model):
+                yield engine
+
+    # --- rooms ---
+
+    def join(self, ref: WorkerRef, join: Join) -> tuple[Worker, Room]:
+        with self.changing() as now:
+            worker = self.control.caller(ref, now)
+            return worker, self.control.join(worker, join, now)
+
+    def caller(self, ref: WorkerRef) -> Worker:
+        """The worker that calls, for calls of several items."""
+        with self.changing() as now:
+            return self.control.caller(ref, now)
+
+    def report(self, worker: Worker, progress: Progress) -> Room:
+        with self.changing() as now:
+            return self.control.report(worker, progress, now)
+
+    def cleanup(self, worker: Worker, item: CleanupItem) -> Release:
+        with self.changing() as now:
+            return self.control.cleanup(worker, item, now)
+
+    def abort(self, room: int, message: str) -> Room:
+        with self.changing() as now:
+            return self.control.abort(room, message, now)
+
+    def transfers(self, engine_id: str, polls: frozenset[Poll], request_id: str, before: int | None) -> Iterator[Room]:
+        """Rooms of an engine, with one of the polls, of a request (any if empty), opened before one; newest first."""
+        for room in reversed(self.control.rooms.values()):
+            if (
+                (before is None or room.sequence < before)
+                and request_id in ("", room.request_id)
+                and (not polls or room.poll in polls)
+                and (not engine_id or any(side.engine_id == engine_id for side in room.sides.values()))
+            ):
+                yield room
+
+    # --- streams ---
+
+    @contextlib.contextmanager
+    def session(self, ref: WorkerRef) -> Iterator[Session]:
+        """A worker's stream. Ends an older one of the worker; once it ends, the worker has a grace to come back."""
+        with self.changing() as now:
+            worker = self.control.caller(ref, now)
+            older = self._bells.get(ref.epoch)
+            bell = self._bells[ref.epoch] = asyncio.Event()
+            session = Session(self, worker, self.control.open_session(worker), bell)
+        if older is not None:
+            older.set()
+        try:
+            yield session
+        finally:
+            if self._bells.get(ref.epoch) is bell:
+                del self._bells[ref.epoch]
+            with self.changing() as now:
+                self.control.session_broken(worker, session.token, now)
+
+    @contextlib.contextmanager
+    def watch(self, rooms: frozenset[int], engine_id: str, after: int) -> Iterator[Watcher]:
+        """Follows rooms; see Watcher. Raises LimitReached, Draining."""
+        if self.control.draining:
+            raise Draining("the server is shutting down")
+        if len(self._watchers) >= self._max_watches:
+            raise LimitReached(f"{self._max_watches} watches are open", limit="max_watches")
+        watcher = Watcher(self.control, rooms, engine_id, after)
+        self._watchers.add(watcher)
+        try:
+            yield watcher
+        finally:
+            self._watchers.discard(watcher)
+
+    def _ring(self, worker: Worker) -> None:
+        bell = self._bells.get(worker.ref.epoch)
+        if bell is not None:
+            bell.set()

@@ -1,0 +1,66 @@
+"""One open stream of a worker, without its wire."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kvservice.domain.errors import Draining, SessionReplaced
+from kvservice.domain.news import compose
+from kvservice.domain.outbox import News
+from kvservice.domain.registry import Worker
+from kvservice.domain.types import CleanupItem, Join, Progress
+
+if TYPE_CHECKING:
+    from kvservice.service.service import Service
+
+
+class Session:
+    """Batches in, news out. `bell` is set when there may be news, or when the session has to end."""
+
+    def __init__(self, service: "Service", worker: Worker, token: int, bell: asyncio.Event) -> None:
+        self.worker = worker
+        self.token = token
+        self.bell = bell
+        self._service = service
+        self._control = service.control
+
+    def check(self) -> None:
+        """Raises StaleEpoch, WorkerNotFound, SessionReplaced or Draining when the session has to end."""
+        if self._control.registry.workers.get(self.worker.ref.worker_id) is not self.worker:
+            self._control.registry.caller(self.worker.ref)
+        if self.worker.session != self.token:
+            raise SessionReplaced(f"a newer session of {self.worker.ref.worker_id} is open")
+        if self._service.stopping:
+            raise Draining("the server is shutting down")
+
+    def renew(self, draining: bool) -> None:
+        """A batch has come. Raises as `check`."""
+        self.check()
+        with self._service.changing() as now:
+            self._control.caller(self.worker.ref, now)
+            self._control.renew(self.worker, draining, now)
+
+    def join(self, join: Join) -> None:
+        with self._service.changing() as now:
+            self._control.join(self.worker, join, now)
+
+    def report(self, progress: Progress) -> None:
+        with self._service.changing() as now:
+            self._control.report(self.worker, progress, now)
+
+    def cleanup(self, item: CleanupItem) -> None:
+        """What became of it is told with the news."""
+        with self._service.changing() as now:
+            release = self._control.cleanup(self.worker, item, now)
+        if self.worker.outbox is not None:
+            self.worker.outbox.releases[item.room, item.join_id] = release
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is news."""
+        return self.worker.outbox is not None and self.worker.outbox.pending
+
+    def news(self) -> News:
+        """One message's worth of the newest state. Raises as `check`."""
+        self.check()
+        assert self.worker.outbox is not None  # it has one while its session is open
+        return compose(self.worker, self.worker.outbox, self._control.rooms)
