@@ -60,6 +60,7 @@ class NixlAgent:
         self._nixl: Any = nixl_agent(name, config)
         if "UCX" not in self._nixl.backends:
             raise RuntimeError(f"NIXL has no UCX backend, only {self._nixl.plugin_list}")
+        self._remotes: set[str] = set()
         self._registered: list[Any] = []
         by_kind: dict[str, list[tuple[int, int, int, str]]] = {}
         for extent in extents:
@@ -78,14 +79,20 @@ class NixlAgent:
             ValueError: it is another agent's than `name`.
             Exception: whatever NIXL raises.
         """
-        found = self._nixl.add_remote_agent(metadata)
+        found = self._nixl.add_remote_agent(metadata).decode()
         if found != name:
-            self._nixl.remove_remote_agent(found)
+            if found not in self._remotes:
+                self._nixl.remove_remote_agent(found)
             raise ValueError(f"NIXL metadata of agent {found!r}, not of {name!r}")
+        self._remotes.add(name)
 
     def remove_remote(self, name: str) -> None:
-        """Forget a peer. No handle to it may be open."""
-        self._nixl.remove_remote_agent(name)
+        """Forget a peer. No handle to it may be open. A refusal is only logged."""
+        self._remotes.discard(name)
+        try:
+            self._nixl.remove_remote_agent(name)
+        except Exception:  # noqa: BLE001  NIXL's exceptions have no root of their own
+            _log.warning("NIXL refused to remove agent %s", name, exc_info=True)
 
     def prepare_local(self, table: Table, memory: pb.MemoryKind) -> Handle:
         """Prepare a strided list (see `Lane`) of our own memory."""
@@ -128,7 +135,7 @@ class NixlAgent:
         """Release a write that ended or was never posted, or a prepared list. A refusal is only logged."""
         try:
             handle.release()
-        except Exception:  # noqa: BLE001  NIXL's exceptions have no common root but this
+        except Exception:  # noqa: BLE001  NIXL's exceptions have no root of their own
             _log.warning("NIXL refused to release %r", handle, exc_info=True)
 
     def close(self) -> None:
