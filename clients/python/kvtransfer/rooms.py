@@ -68,7 +68,8 @@ class Rooms:
         self.epoch = 0
         self.birth_epoch = 0
         self.fenced = True  # until registered
-        self.died = ""  # why the mover ended, if it did
+        self.died = ""  # why this worker cannot serve any more, if so
+        self.undrained = False  # a post ended with bytes that may still land
         self.rooms: WorkerRooms = {}
         self.counters = Counters()
         self.outgoing = Outgoing(Builders(self._build_join, self._build_progress, self._build_cleanup))
@@ -86,7 +87,7 @@ class Rooms:
         self._next_drain = 0
         self._young_until = 0.0
         self._moving: set[int] = set()
-        self._busy = False
+        self.busy = False  # watch for notifications closely
 
     # --- the engine's calls ---
 
@@ -295,7 +296,8 @@ class Rooms:
 
     # --- what the mover tells ---
 
-    def post_progress(self, post_id: int, moved: int, now: float) -> None:
+    def post_progress(self, post_id: int, moved: int) -> None:
+        """Part of a post is written."""
         room = self._posts.get(post_id)
         if room is not None:
             room.partial[post_id] = moved
@@ -319,7 +321,9 @@ class Rooms:
             if not room.ending and not room.poll.final:
                 target.todo.appendleft(number)
         else:
-            room.drained = room.drained and outcome is not Outcome.FAILED
+            if outcome is Outcome.FAILED:
+                room.drained = False
+                self.undrained = True
             reason = "DISCONNECTED" if disconnected else "WORKER_REPORTED"
             self._fail(room, Failure(reason, error, target.receiver.worker_id))
         if room.closing:
@@ -355,11 +359,15 @@ class Rooms:
         room = self._posts.get(post_id)
         return room is not None and not self.fenced and room.confirmed_epoch == self.epoch and not room.ending
 
-    def mover_died(self, error: str, now: float) -> None:
+    def mover_died(self, error: str) -> None:
         """No page moves any more, and none that was posted is known to have ended."""
-        self.died = f"the mover ended: {error}"
+        self.give_up(f"the mover ended: {error}")
+
+    def give_up(self, why: str) -> None:
+        """This worker can never serve again."""
+        self.died = why
         for room in self.rooms.values():
-            self._fail(room, Failure("WORKER_REPORTED", self.died, self.worker_id))
+            self._fail(room, Failure("WORKER_REPORTED", why, self.worker_id))
 
     # --- time ---
 
@@ -492,8 +500,8 @@ class Rooms:
 
     def _pace(self, now: float) -> None:
         busy = bool(self._moving) or now < self._young_until
-        if busy != self._busy:
-            self._busy = busy
+        if busy != self.busy:
+            self.busy = busy
             self._actions.append(Pace(busy))
 
     # --- building messages ---
