@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from kvtransfer.actions import Items, Outcome, Post
+from kvtransfer import v1 as pb
+from kvtransfer.actions import NOTIFICATION_PREFIX, Cancel, Drain, Items, Notify, Outcome, Pace, Post
 
 from .pools import GroupSpec, PartSpec, copy_by_token
 from .processes import Worker, connect, running
@@ -75,3 +76,126 @@ def test_the_pages_posted_arrive_and_nothing_else_is_touched(
     item_bytes = sum(p.dim * max(1, p.heads) * max(1, group.page_tokens) for p in group.parts) * len(group.layers)
     assert ended.args == (post_id, Outcome.DONE, 11 * item_bytes, "", False)
     expect_moved(sender, receiver, before, [items])
+
+
+def test_several_groups_go_in_one_post_with_pages_in_any_order(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    before = receiver.call("snapshot")
+    items = [scattered(group, count, seed=count) for group, count in zip(GROUPS, (40, 33, 7, 21, 1), strict=True)]
+    post_id = post(sender, receiver, *items)
+    assert sender.wait("post_ended", post_id).args[1] is Outcome.DONE
+    expect_moved(sender, receiver, before, items)
+
+
+def test_no_items_are_done_at_once_even_for_a_peer_never_met(pair: tuple[Worker, Worker]) -> None:
+    sender, _receiver = pair
+    nothing = Items("kv", np.empty(0, np.int64), np.empty(0, np.int64))
+    for post_id, items in ((sender.next_post(), (nothing,)), (sender.next_post(), ())):
+        sender.call("submit", Post(post_id, "nobody", items, None))
+        assert sender.wait("post_ended", post_id).args == (post_id, Outcome.DONE, 0, "", False)
+
+
+def test_nothing_is_read_before_the_fence_is_reached(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    before = receiver.call("snapshot")
+    items = scattered(GROUPS[0], 5, seed=77)
+    fenced = sender.next_post()
+    sender.call("submit_fenced", Post(fenced, receiver.name, (items,), None))
+    # Another post, taken up later, is over first.
+    later = post(sender, receiver, contiguous(GROUPS[4], 1, seed=0))
+    assert sender.wait("post_ended", later).args[1] is Outcome.DONE
+    assert not [event for event in sender.events if event.args[0] == fenced]
+
+    sender.call("reach", fenced)
+    assert sender.wait("post_ended", fenced).args[1] is Outcome.DONE
+    expect_moved(sender, receiver, before, [items, contiguous(GROUPS[4], 1, seed=0)])
+
+
+def test_a_fence_that_raises_ends_its_post_alone(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    before = receiver.call("snapshot")
+    post_id = sender.next_post()
+    sender.call("submit_broken", Post(post_id, receiver.name, (scattered(GROUPS[0], 5, seed=1),), None))
+    ended = sender.wait("post_ended", post_id)
+    assert ended.args[1:3] == (Outcome.REFUSED, 0)
+    assert "ValueError('the kernel failed')" in ended.args[3]
+    expect_moved(sender, receiver, before, [])
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        (Items("kv", np.array([64]), np.array([0])), "items[kv].sender[0]: index 64 is outside the 64 items"),
+        (Items("kv", np.array([0]), np.array([73])), "items[kv].receiver[0]: index 73 is outside the 73 items"),
+        (Items("swa", np.array([0]), np.array([0])), "items[swa]: the link has no such group"),
+    ],
+)
+def test_items_outside_the_link_are_refused_and_touch_nothing(
+    pair: tuple[Worker, Worker], items: Items, words: str
+) -> None:
+    sender, receiver = pair
+    before = receiver.call("snapshot")
+    post_id = post(sender, receiver, items)
+    ended = sender.wait("post_ended", post_id)
+    assert ended.args[1:3] == (Outcome.REFUSED, 0)
+    assert words in ended.args[3]
+    expect_moved(sender, receiver, before, [])
+
+
+def test_a_post_to_a_stranger_is_refused(pair: tuple[Worker, Worker]) -> None:
+    sender, _receiver = pair
+    post_id = sender.next_post()
+    sender.call("submit", Post(post_id, "nobody", (contiguous(GROUPS[0], 1, seed=0),), None))
+    assert sender.wait("post_ended", post_id).args == (post_id, Outcome.REFUSED, 0, "no such peer: nobody", False)
+
+
+def test_a_receiver_cannot_post_back(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    post_id = post(receiver, sender, contiguous(GROUPS[0], 1, seed=0))
+    assert receiver.wait("post_ended", post_id).args[1:3] == (Outcome.REFUSED, 0)
+
+
+def test_a_cancelled_post_that_waits_for_its_fence_writes_nothing(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    before = receiver.call("snapshot")
+    post_id = sender.next_post()
+    sender.call("submit_fenced", Post(post_id, receiver.name, (scattered(GROUPS[0], 5, seed=2),), None))
+    sender.call("submit", Cancel(post_id))
+    assert sender.wait("post_ended", post_id).args == (post_id, Outcome.CANCELLED, 0, "", False)
+    sender.call("reach", post_id)
+    sender.call("submit", Cancel(post_id))  # of a post that has ended: nothing
+    expect_moved(sender, receiver, before, [])
+
+
+def test_a_refused_lease_check_stops_before_the_next_piece(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    before = receiver.call("snapshot")
+    sender.call("allow_pieces", 0)
+    post_id = post(sender, receiver, scattered(GROUPS[0], 5, seed=2))
+    ended = sender.wait("post_ended", post_id)
+    sender.call("allow_pieces", None)
+    assert ended.args[1:3] == (Outcome.CANCELLED, 0)
+    expect_moved(sender, receiver, before, [])
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_notifications_arrive_in_order_and_a_drain_leaves_none(pair: tuple[Worker, Worker], busy: bool) -> None:
+    sender, receiver = pair
+    receiver.call("submit", Pace(busy))
+    payloads = [pb.Notification(completion=pb.Completion(room=room)).SerializeToString() for room in range(50)]
+    sender.call("submit", Notify(receiver.name, b"OTHER not ours"))
+    for payload in payloads:
+        sender.call("submit", Notify(receiver.name, NOTIFICATION_PREFIX + payload))
+    for payload in payloads:
+        assert receiver.wait("notified").args == (sender.name, payload)
+    receiver.call("submit", Drain(7))
+    receiver.wait("drained", 7)
+    assert [event for event in receiver.events if event.name == "notified"] == []
+    receiver.call("submit", Pace(False))
+
+
+def test_a_notification_to_a_stranger_is_dropped(pair: tuple[Worker, Worker]) -> None:
+    sender, _receiver = pair
+    sender.call("submit", Notify("nobody", NOTIFICATION_PREFIX + b"x"))
+    sender.call("submit", Drain(8))
+    sender.wait("drained", 8)
