@@ -10,7 +10,7 @@ import torch
 from .config import ModelConfig
 
 AUX_FIELDS = 8
-"""int64 fields of an aux row (aux.py says what they hold); one cache line."""
+"""int64 fields of an aux row (`AuxRow` says what they hold); one cache line."""
 
 
 class KVPool:
@@ -26,11 +26,12 @@ class KVPool:
     def __init__(
         self, config: ModelConfig, pages: int, page_tokens: int, slots: int, heads: range, device: torch.device
     ) -> None:
-        shape = (pages, page_tokens, len(heads), config.head_dim)
         self.page_tokens = page_tokens
         self.heads = heads
-        self.k = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(config.layers)]
-        self.v = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(config.layers)]
+        # One allocation for all layers: what NIXL registers grows the metadata that peers exchange.
+        shape = (2, config.layers, pages, page_tokens, len(heads), config.head_dim)
+        whole = torch.empty(shape, dtype=torch.float32, device=device)
+        self.k, self.v = list(whole[0]), list(whole[1])
         self.fields = torch.empty((slots, AUX_FIELDS), dtype=torch.int64, device=device)
         self.logits = torch.empty((slots, config.vocab), dtype=torch.float32, device=device)
         for tensor in [*self.page_parts(), *self.slot_parts()]:

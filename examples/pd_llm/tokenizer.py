@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from .weights import CACHE, find_gguf
+from .weights_file import CACHE, find_gguf
 
 _CONTROL = 3  # tokenizer.ggml.token_type of <|im_start|> and the like
 

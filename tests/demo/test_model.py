@@ -8,7 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from examples.pd_llm import weights as weights_file
+from examples.pd_llm import weights, weights_file
 from examples.pd_llm.config import SMOLLM2
 from examples.pd_llm.kv_pool import KVPool
 from examples.pd_llm.model import Model
@@ -87,7 +87,7 @@ CASES = [(10, 256), (37, 16), (150, 64)]
 def _tp3_rank(rank: int, folder: str, prompts: list[list[int]]) -> None:
     torch.set_num_threads(1)
     group = Processes(rank, 3, Path(folder, "rendezvous"))
-    model, _ = build(weights_file.load(weights_file.prepare()), range(rank, rank + 1), group)
+    model, _ = build(weights.load(weights_file.prepare()), range(rank, rank + 1), group)
     results = [
         generate(model, prompt, shuffled_pages(10 * rank + i), chunk)
         for i, (prompt, (_, chunk)) in enumerate(zip(prompts, CASES, strict=True))

@@ -1,0 +1,45 @@
+"""Keeps the stack running in the foreground on fixed ports, until Ctrl-C.
+
+make serve, or python -m examples.pd_llm.serve.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from . import stack, weights_file
+from .children import ChildDied, Children
+from .demo import end_on_sigterm
+from .stack import Options, Ports
+
+PORTS = Ports(service=50051, prefill=8001, decode=8002, router=8000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make serve ARGS=", description=__doc__)
+    parser.add_argument("--tp", type=int, choices=[1, 3], default=1, help="ranks of each engine (default 1)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: prefill on GPU 0, decode on 1")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kvtransfer-serve-") as folder:
+        try:
+            asyncio.run(serve(Path(folder), Options(tp=args.tp, device=args.device, ports=PORTS)))
+        except (ChildDied, TimeoutError) as failed:
+            sys.exit(f"serve: {failed}")
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            print("serve: every process has ended")
+
+
+async def serve(folder: Path, options: Options) -> None:
+    """Until a child dies or the task is cancelled."""
+    end_on_sigterm()
+    await asyncio.to_thread(weights_file.prepare, say=print)
+    async with Children(folder) as children:
+        running = await children.guard(stack.start(children, folder, options))
+        print(f"kvservice {running.service}, router {running.urls['router']}, logs in {folder}; Ctrl-C ends it all")
+        await children.guard(asyncio.Event().wait())
+
+
+if __name__ == "__main__":
+    main()
