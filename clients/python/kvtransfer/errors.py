@@ -1,44 +1,69 @@
-"""What can go wrong. One class per ErrorReason of the service, and what befalls a call on its way.
+"""What can go wrong.
 
 KVTransferError
-├── WorkerNotFound      ├── RoomReused           ├── JoinConflict        ├── PermissionDenied
-├── StaleEpoch          ├── LayoutMismatch       ├── NotAParticipant     ├── InternalError
-├── EngineMismatch      ├── LimitReached         ├── SessionReplaced     ├── ServiceUnavailable
-├── EngineNotFound      ├── Draining             ├── Unauthenticated     └── DeadlineExceeded
-└── RoomNotFound        └── InvalidField (also a ValueError)
+├── InvalidField (also ValueError)   an argument, named, is not acceptable
+├── WorkerNotFound                   never registered, deregistered, or lease ended
+├── StaleEpoch                       superseded by a newer registration
+├── EngineMismatch                   role, topology or layout differ from the engine's
+├── EngineNotFound
+├── RoomNotFound
+├── RoomReused                       the room is, or was a short while ago, another's
+├── LayoutMismatch                   two engines do not fit
+├── LimitReached                     of the service, or of a message
+├── Draining                         the service is shutting down
+├── JoinConflict                     joined before with another destination or peer
+├── NotAParticipant                  the worker is not in the room
+├── SessionReplaced                  a newer session of the same worker is open
+├── Unauthenticated
+├── PermissionDenied
+├── Internal                         a fault of the service; its log says more
+├── ServiceUnavailable               nobody answers there
+└── DeadlineExceeded                 no answer in time
+
+All up to Internal have the name of an `ErrorReason`, which is what the service calls them.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
-import grpc
-from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+if TYPE_CHECKING:
+    import grpc
+
 DOMAIN = "kvtransfer.v1"
-"""`domain` of the service's ErrorInfo."""
 
 
 class KVTransferError(Exception):
     """Root of all errors of this package."""
 
     reason: ClassVar[str] = ""
-    """ErrorReason without its prefix; empty where the service gave none."""
+    """Name of the `ErrorReason`, without its prefix; empty where there is none."""
 
     def __init__(self, message: str, metadata: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.metadata: Mapping[str, str] = metadata or {}
-        """What the service's ErrorInfo says besides, such as `room` or `worker`."""
+        """What the service said it is about, such as `worker`, `room`, `limit`."""
+
+
+class InvalidField(KVTransferError, ValueError):
+    """An argument is not acceptable. The message begins with the field's name and quotes its value."""
+
+    reason = "INVALID_FIELD"
+
+    def __init__(self, field: str, message: str, metadata: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"{field}: {message}", metadata)
+        self.field = field
 
 
 class WorkerNotFound(KVTransferError):
-    """Never registered, deregistered, or its lease has ended: register again."""
+    """The worker never registered, deregistered, or its lease has ended: register again."""
 
     reason = "WORKER_NOT_FOUND"
 
 
 class StaleEpoch(KVTransferError):
-    """The caller's registration was superseded."""
+    """The registration was superseded: fence, drain, register again. From registering: a later process has the rank."""
 
     reason = "STALE_EPOCH"
 
@@ -50,31 +75,31 @@ class EngineMismatch(KVTransferError):
 
 
 class EngineNotFound(KVTransferError):
-    """No such engine."""
+    """No such engine, or one of its ranks has no live worker."""
 
     reason = "ENGINE_NOT_FOUND"
 
 
 class RoomNotFound(KVTransferError):
-    """No such room."""
+    """The room was never opened, or was forgotten."""
 
     reason = "ROOM_NOT_FOUND"
 
 
 class RoomReused(KVTransferError):
-    """The room is in use, or was a short while ago, by another join or by other engines."""
+    """The room is in use, or was a short while ago, by another join of this worker or by other engines."""
 
     reason = "ROOM_REUSED"
 
 
 class LayoutMismatch(KVTransferError):
-    """The two engines' layouts or roles do not fit."""
+    """Two engines' layouts or roles do not fit."""
 
     reason = "LAYOUT_MISMATCH"
 
 
 class LimitReached(KVTransferError):
-    """A limit of the service or of this worker is reached."""
+    """A limit is reached."""
 
     reason = "LIMIT_REACHED"
 
@@ -83,16 +108,6 @@ class Draining(KVTransferError):
     """The service is shutting down."""
 
     reason = "DRAINING"
-
-
-class InvalidField(KVTransferError, ValueError):
-    """An argument is not acceptable. The message begins with the field's name and quotes its value."""
-
-    reason = "INVALID_FIELD"
-
-    def __init__(self, field: str, message: str, metadata: Mapping[str, str] | None = None) -> None:
-        super().__init__(f"{field}: {message}", metadata)
-        self.field = field
 
 
 class JoinConflict(KVTransferError):
@@ -125,63 +140,55 @@ class PermissionDenied(KVTransferError):
     reason = "PERMISSION_DENIED"
 
 
-class InternalError(KVTransferError):
+class Internal(KVTransferError):
     """A fault of the service."""
 
     reason = "INTERNAL"
 
 
 class ServiceUnavailable(KVTransferError):
-    """The service cannot be reached, or broke the call off."""
+    """Nobody answers at the target, or the connection broke."""
 
 
 class DeadlineExceeded(KVTransferError):
-    """The service did not answer in time."""
+    """The call got no answer in time. What it asked for may have happened all the same; it may be repeated."""
 
 
-BY_REASON: Mapping[str, type[KVTransferError]] = {
+_BY_REASON: Mapping[str, type[KVTransferError]] = {
     kind.reason: kind for kind in KVTransferError.__subclasses__() if kind.reason
 }
-"""Class by ErrorReason, without its prefix."""
+
+# Of gRPC itself, where the service had no say.
+_BY_CODE: Mapping[str, type[KVTransferError]] = {
+    "UNAVAILABLE": ServiceUnavailable,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "RESOURCE_EXHAUSTED": LimitReached,  # a message too large
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
+}
 
 
-def from_rpc_error(error: grpc.RpcError) -> KVTransferError:
-    """The typed error of a failed call."""
-    status = status_pb2.Status()
-    metadata: Iterable[tuple[str, bytes]] = error.trailing_metadata() or ()  # type: ignore[assignment] # what it is
-    for key, value in metadata:
-        if key == "grpc-status-details-bin":
-            try:
-                status.ParseFromString(value)
-            except DecodeError:
-                break  # not ours: the code and the text have to do
-    return from_status(status) or _from_code(error)
-
-
-def from_status(status: status_pb2.Status) -> KVTransferError | None:
-    """The typed error of a google.rpc.Status, such as a batch answers an item with; None if it is not ours."""
-    info = error_details_pb2.ErrorInfo()
+def from_status(status: status_pb2.Status) -> KVTransferError:
+    """The error of one item of a batch, or of a whole call. A reason newer than this client gives the root."""
+    info, violation = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     for detail in status.details:
-        if not detail.Unpack(info) or info.domain != DOMAIN:
-            continue
-        kind = BY_REASON.get(info.reason, KVTransferError)
-        message = status.message.removeprefix(f"{info.reason}: ")
-        metadata = dict(info.metadata)
-        if kind is InvalidField:
-            field = metadata.get("field", "")
-            return InvalidField(field, message.removeprefix(field).lstrip(": "), metadata)
-        return kind(message, metadata)
-    return None
+        _ = detail.Unpack(info) or detail.Unpack(violation)
+    kind = _BY_REASON.get(info.reason) if info.domain == DOMAIN else None
+    if kind is None:
+        return KVTransferError(status.message)
+    message = status.message.removeprefix(f"{info.reason}: ")
+    metadata = dict(info.metadata)
+    if kind is InvalidField:
+        field = violation.field_violations[0].field if violation.field_violations else metadata.get("field", "")
+        return InvalidField(field, message.removeprefix(f"{field} "), metadata)
+    return kind(message, metadata)
 
 
-def _from_code(error: grpc.RpcError) -> KVTransferError:
-    text = f"{error.code().name}: {error.details()}"
-    kinds = {
-        grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-        grpc.StatusCode.UNAVAILABLE: ServiceUnavailable,
-        grpc.StatusCode.CANCELLED: ServiceUnavailable,
-        grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-        grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
-        grpc.StatusCode.INTERNAL: InternalError,
-    }
-    return kinds.get(error.code(), KVTransferError)(text)
+def from_rpc_error(error: "grpc.RpcError") -> KVTransferError:
+    """What a failed call means. `error` is also the status of its call, as all that grpc raises for calls are."""
+    call: grpc.Call = error  # type: ignore[assignment] # see above
+    for key, value in call.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            return from_status(status_pb2.Status.FromString(value))
+    code, details = call.code(), call.details()
+    return _BY_CODE.get(code.name, KVTransferError)(f"{code.name}: {details}")
