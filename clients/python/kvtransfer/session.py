@@ -10,7 +10,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_when_eve
 
 from kvtransfer import v1 as pb
 from kvtransfer.core import Core, boottime
-from kvtransfer.errors import InternalError, InvalidField, KVTransferError, StaleEpoch, WorkerNotFound, from_rpc_error
+from kvtransfer.errors import Internal, InvalidField, KVTransferError, StaleEpoch, WorkerNotFound, from_rpc_error
 from kvtransfer.roster import FetchLinks
 from kvtransfer.v1 import service_pb2_grpc
 
@@ -106,7 +106,7 @@ class Session:
             self._keep()
         except Exception as error:
             log.exception("the session's thread ended")
-            self._give_up(InternalError(f"the session's thread ended: {error!r}"))
+            self._give_up(Internal(f"the session's thread ended: {error!r}"))
 
     def _give_up(self, error: KVTransferError) -> None:
         with self._core.step() as rooms:
