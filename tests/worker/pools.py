@@ -67,6 +67,11 @@ def build(spec: GroupSpec, seed: int) -> Pool:
 
 def describe(pools: Iterable[Pool]) -> LocalMemory:
     """As an engine would."""
+    return LocalMemory("test-model", describe_groups(pools))
+
+
+def describe_groups(pools: Iterable[Pool]) -> list[Group]:
+    """What an engine hands to KVManager."""
     groups: list[Group] = []
     for pool in pools:
         spec = pool.spec
@@ -83,7 +88,7 @@ def describe(pools: Iterable[Pool]) -> LocalMemory:
         groups.append(
             PagedGroup(spec.name, spec.page_tokens, parts) if spec.page_tokens else SlotGroup(spec.name, parts)
         )
-    return LocalMemory("test-model", groups)
+    return groups
 
 
 def link(sender: str, receiver: str, layout: pb.Layout) -> pb.Link:
