@@ -133,7 +133,7 @@ class Client:
     def abort(self, rooms: Iterable[int], message: str = "") -> list[pb.RoomUpdate | KVTransferError]:
         """Asks 1 to 1000 rooms to end. One result each, in order: the room, or why it was refused.
 
-        A room that is not open yet can no longer be. `message` is the cause, up to 1024 characters. Raises InvalidField.
+        A room that is not open yet can no longer be. `message`: the cause, up to 1024 characters. Raises InvalidField.
         """
         return self._call(calls.abort(rooms, message))
 

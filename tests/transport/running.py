@@ -1,0 +1,57 @@
+"""The real server in a thread of this process, so that a test can look at its tables."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from kvservice.config import Config
+from kvservice.domain.control_plane import Sizes
+from kvservice.transport.server import Server
+
+
+class RunningServer:
+    """Listens on a free port of loopback from `with` on."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._config = Config(port=0, **settings)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="server")
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.server = self.run(self._make)
+        self.port = self.run(self.server.start)
+        self.target = f"127.0.0.1:{self.port}"
+        return self
+
+    async def _make(self) -> Server:
+        return Server(self._config)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, coroutine: Callable[[], Any]) -> Any:
+        """Runs something in the server's loop and returns its result."""
+        return asyncio.run_coroutine_threadsafe(coroutine(), self._loop).result(30)
+
+    def stop(self) -> None:
+        """Gracefully; returns when all calls have ended."""
+        if not self._stopped:
+            self._stopped = True
+            self.run(self.server.stop)
+
+    def sizes(self) -> Sizes:
+        """Entries in each table."""
+
+        async def read() -> Sizes:
+            return self.server.service.control.sizes()
+
+        return self.run(read)  # type: ignore[no-any-return]
