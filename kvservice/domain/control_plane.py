@@ -111,6 +111,7 @@ class ControlPlane:
         def replace(worker: Worker) -> None:
             message = f"another process registered as {worker.ref.worker_id}"
             self._lose(worker, FailureReason.WORKER_REPLACED, message, False, now)
+            self.ledger.receiver_over(worker.peer.instance_id)
 
         worker_id = worker_id_of(said)
         former = self.registry.workers.get(worker_id)
@@ -158,6 +159,7 @@ class ControlPlane:
             return
         message = f"worker {ref.worker_id} deregistered"
         self._lose(worker, FailureReason.WORKER_DEREGISTERED, message, drained, now)
+        self.ledger.receiver_over(worker.peer.instance_id)
 
     def links(
         self, engine_id: str, dp_rank: int, peer_engine_id: str, peer_dp_rank: int, worker_id: str
@@ -192,13 +194,15 @@ class ControlPlane:
             self._check_sides(room, worker, join)
             room.turn_away(worker.peer, worker.engine.role, join, now)
             self._after(room, now)
+            self._mark_room(worker.peer, room.room)
             return room
         if room is None:
             room = self._open(join.room, now)
         else:
             self._check_sides(room, worker, join)
         room.join(worker.peer, worker.ref.epoch, worker.engine.role, join, now)
-        worker.instance.joins[join.room] = join.join_id
+        if not room.participants[worker.ref.worker_id].released:
+            worker.instance.joins[join.room] = join.join_id
         self._settle_sides(room, worker, join)
         if not room.linked:
             self._link(room, now)
@@ -246,6 +250,8 @@ class ControlPlane:
         room = self.rooms.get(item.room)
         participant = None if room is None else room.participants.get(worker.ref.worker_id)
         held = participant is not None and participant.joined and participant.join_id == item.join_id
+        if item.last is not None and (item.last.room, item.last.join_id) != key:
+            raise InvalidField("items.last", f"must be of room {item.room} and the same join", item.last.room)
         if room is None or participant is None or not held:
             if self.ledger.pending(key):  # the room is forgotten, what may land is not
                 return self.ledger.release(key)
@@ -262,7 +268,7 @@ class ControlPlane:
         self._session += 1
         worker.session = self._session
         self._timers.drop(("grace", worker.ref.worker_id))
-        strangers = worker.outbox.strangers if worker.outbox is not None else []
+        strangers = worker.outbox.strangers if worker.outbox is not None else {}
         worker.outbox = Outbox(strangers=strangers)
         worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
         for key in self.ledger.released_by(worker.peer.instance_id):
@@ -308,6 +314,9 @@ class ControlPlane:
                 instance = self.registry.instances.get(participant.instance_id)
                 if instance is not None and instance.joins.get(room.room) == participant.join_id:
                     del instance.joins[room.room]
+                worker = self.registry.workers.get(participant.worker_id)
+                if worker is not None and worker.outbox is not None:
+                    worker.outbox.forget(room.room)
 
     def _worker_due(self, kind: str, worker: Worker, now: float) -> None:
         worker_id = worker.ref.worker_id
@@ -330,6 +339,7 @@ class ControlPlane:
             self._timers.set(("instance", instance_id), now + self.policy.retention)
         else:
             del self.registry.instances[instance_id]
+            self.ledger.receiver_over(instance_id)
 
     # --- inside ---
 
@@ -432,8 +442,10 @@ class ControlPlane:
             self.ledger.grant((room.room, receiver.join_id), receiver.peer, sender.peer)
         if room.close_if_over(now):
             self.open_rooms -= 1
-            for waiting in self._unlinked.values():
+            for engine_id, waiting in list(self._unlinked.items()):
                 waiting.pop(room.room, None)
+                if not waiting:
+                    del self._unlinked[engine_id]
         due = now + self.policy.retention if room.closed_at is not None else room.due()
         if due is None:
             self._timers.drop(("room", room.room))
@@ -497,17 +509,15 @@ class ControlPlane:
     def _take_rooms(self, worker: Worker, told: Iterable[RoomState], now: float) -> None:
         """Takes a worker's complete list of rooms."""
         listed = {state.room: state for state in told}
-        strangers: list[RoomUpdate] = []
+        strangers: dict[int, RoomUpdate] = {}
         for number, state in listed.items():
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker.ref.worker_id)
             if room is None or participant is None or participant.join_id != state.join_id:
                 # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
                 failure = Failure(FailureReason.SERVICE_RESTARTED, "the service does not know this join")
-                strangers.append(
-                    RoomUpdate(
-                        number, state.join_id, Poll.FAILED, Poll.FAILED, failure, (), self.changes.revision, False
-                    )
+                strangers[number] = RoomUpdate(
+                    number, state.join_id, Poll.FAILED, Poll.FAILED, failure, (), self.changes.revision, False
                 )
                 continue
             participant.epoch = worker.ref.epoch

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from kvservice.domain.errors import InvalidField
 from kvservice.domain.types import (
@@ -118,6 +119,8 @@ def check_destination(layout: Layout, destination: Destination, max_indices: int
         raise InvalidField(f"{at}.prefix_tokens", f"must be in [0, {tokens}]", prefix)
     if sum(len(group.indices) for group in destination.groups) > max_indices:
         raise InvalidField(f"{at}.groups", f"must have at most {max_indices} indices in all")
+    if len(destination.groups) > MAX_GROUPS:
+        raise InvalidField(f"{at}.groups", f"must have at most {MAX_GROUPS} entries", len(destination.groups))
     _check_unique(f"{at}.groups", [group.group for group in destination.groups])
     for listed in destination.groups:
         group = layout.group(listed.group)
@@ -164,7 +167,8 @@ def _check_indices(
         bad = next(index for index in indices if not 0 <= index < group.item_count)
         raise InvalidField(f"{at}.indices", f"must be in [0, {group.item_count})", bad)
     if len(set(indices)) != len(indices):
-        bad = next(index for position, index in enumerate(indices) if index in indices[:position])
+        ordered = sorted(indices)
+        bad = next(index for index, following in pairwise(ordered) if index == following)
         raise InvalidField(f"{at}.indices", "must not name an item twice", bad)
 
 

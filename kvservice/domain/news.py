@@ -1,21 +1,24 @@
 """Composes what a worker's session is told, from the newest state."""
 
+from itertools import islice
+from typing import TypeVar
+
 from kvservice.domain.outbox import News, Outbox
 from kvservice.domain.registry import Worker
 from kvservice.domain.transfer import Participant, Room
 from kvservice.domain.types import Peer, Role, RoomUpdate
 
-# Bounds of one message, far below 4 MiB: an index takes at most 5 bytes, an update about 100.
+# Bounds of one message, far below 4 MiB: an index takes at most 5 bytes, an update or a release about 100.
 MAX_ITEMS = 1000
 MAX_INDICES = 400_000
+
+Key = TypeVar("Key")
+Told = TypeVar("Told")
 
 
 def compose(worker: Worker, outbox: Outbox, rooms: dict[int, Room]) -> News:
     """Takes one message's worth of marks. Call again while `outbox.pending`."""
-    news = News(updates=outbox.strangers, releases=list(outbox.releases.values()), peers=list(outbox.peers.values()))
-    outbox.strangers = []
-    outbox.releases.clear()
-    outbox.peers.clear()
+    news = News(updates=_take(outbox.strangers), releases=_take(outbox.releases), peers=_take(outbox.peers))
     indices = 0
     while outbox.rooms and len(news.updates) < MAX_ITEMS and indices < MAX_INDICES:
         number = next(iter(outbox.rooms))
@@ -25,6 +28,11 @@ def compose(worker: Worker, outbox: Outbox, rooms: dict[int, Room]) -> News:
         if room is not None and participant is not None and participant.joined:
             indices += _tell_room(room, participant, worker, outbox, news)
     return news
+
+
+def _take(waiting: dict[Key, Told]) -> list[Told]:
+    """Takes the first that wait."""
+    return [waiting.pop(key) for key in list(islice(waiting, MAX_ITEMS))]
 
 
 def update_of(room: Room, participant: Participant, epoch: int) -> RoomUpdate:

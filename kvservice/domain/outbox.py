@@ -28,7 +28,7 @@ class Outbox:
     rooms: dict[int, None] = field(default_factory=dict)
     releases: dict[JoinKey, Release] = field(default_factory=dict)
     peers: dict[str, PeerChange] = field(default_factory=dict)  # by instance: the newest counts
-    strangers: list[RoomUpdate] = field(default_factory=list)  # rooms it told that nobody here knows
+    strangers: dict[int, RoomUpdate] = field(default_factory=dict)  # rooms it told that nobody here knows
     told_update: dict[int, RoomUpdate] = field(default_factory=dict)
     told_offers: dict[int, int] = field(default_factory=dict)  # receivers whose offer was told, by room
     told_completions: dict[int, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Outbox:
         return bool(self.rooms or self.releases or self.peers or self.strangers)
 
     def forget(self, room: int) -> None:
-        """The worker released the room."""
+        """The worker released the room, or the room is forgotten."""
         self.rooms.pop(room, None)
         for told in (self.told_update, self.told_offers, self.told_completions):
             told.pop(room, None)

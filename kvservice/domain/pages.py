@@ -67,11 +67,14 @@ class PageLedger:
         keys = [key for key in self._by_writer.get(sender_instance, ()) if key[0] == room]
         return self._end(keys, sender_instance, drained)
 
+    def receiver_over(self, instance: str) -> None:
+        """A process that will never ask for its pages again."""
+        for key in self._by_receiver.pop(instance, ()):
+            for writer in self._pages.pop(key).writers:
+                self._forget(self._by_writer, writer, key)
+
     def process_over(self, instance: str, proven: bool) -> Changed:
-        """A process is gone: drained or seen to exit (`proven`), or merely silent. Nobody asks for its own pages."""
-        for key in list(self._by_receiver.get(instance, ())):
-            for writer in list(self._pages[key].writers):
-                self.prove(key, writer)
+        """A process is gone: drained or seen to exit (`proven`), or merely silent: it may be stopped, and come back."""
         return self._end(list(self._by_writer.get(instance, ())), instance, proven)
 
     def process_back(self, instance: str) -> Changed:

@@ -67,7 +67,7 @@ class Engine:
     role: Role
     topology: Topology
     workers: dict[Rank, Worker] = field(default_factory=dict)
-    generation: int = 0  # grows when a worker comes or goes
+    generation: int = 0  # another one whenever a worker comes or goes, never that of a former engine of this name
 
     @property
     def ready(self) -> bool:
@@ -88,6 +88,7 @@ class Registry:
     def __init__(self, policy: Policy, first_epoch: int) -> None:
         self._policy = policy
         self._epoch = first_epoch
+        self._generation = 0
         self.engines: dict[str, Engine] = {}
         self.workers: dict[str, Worker] = {}
         self.instances: dict[str, Instance] = {}
@@ -127,6 +128,8 @@ class Registry:
         if instance is not None and instance.peer.worker_id != worker_id:
             raise InvalidField("instance_id", f"belongs to worker {instance.peer.worker_id}", said.instance_id)
         present = self.workers.get(worker_id)
+        if present is not None and present.peer.instance_id == said.instance_id and present.layout != said.layout:
+            raise InvalidField("layout", "must stay what this process registered; other memory takes a new process")
         engine = self._engine_for(said, present)
         birth = instance.birth_epoch if instance is not None else said.birth_epoch
         if present is not None and present.peer.instance_id != said.instance_id:
@@ -159,7 +162,7 @@ class Registry:
         self.engines[said.engine_id] = engine
         self.workers[worker_id] = worker
         engine.workers[said.rank] = worker
-        engine.generation += 1
+        self._changed(engine)
         return worker
 
     def remove(self, worker: Worker, now: float) -> None:
@@ -167,10 +170,14 @@ class Registry:
         del self.workers[worker.ref.worker_id]
         engine = worker.engine
         del engine.workers[worker.rank]
-        engine.generation += 1
+        self._changed(engine)
         if not engine.workers:
             del self.engines[engine.engine_id]
         worker.instance.gone_at = now
+
+    def _changed(self, engine: Engine) -> None:
+        self._generation += 1
+        engine.generation = self._generation
 
     def _engine_for(self, said: Registration, present: Worker | None) -> Engine:
         engine = self.engines.get(said.engine_id)

@@ -218,12 +218,12 @@ class Room:
     def _move(self, participant: Participant, progress: Progress, now: float) -> None:
         if participant.poll is Poll.WAITING_FOR_INPUT:
             participant.poll = Poll.TRANSFERRING
+            self._phase_since = now
             self._mark(participant, now)
         if progress.transferred_bytes > participant.transferred_bytes:
             participant.transferred_bytes = progress.transferred_bytes
-            self._mark(participant, now)
-        if participant.poll is Poll.TRANSFERRING:
             self._phase_since = now
+            self._mark(participant, now)
 
     def _accept(self, reporter: Participant, completion: Completion, now: float) -> bool:
         """Keeps a completion that serves a receiver's present offer. True if it was news."""
