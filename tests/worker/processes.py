@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from kvtransfer import v1 as pb
-from kvtransfer.actions import Action, AddPeer, LinkStats, Outcome, Post
+from kvtransfer.actions import Action, AddPeer, Cancel, LinkStats, Outcome, Post
 from kvtransfer.mover import Mover
 
 from .pools import Bytes, GroupSpec, Pool, build, describe, link
@@ -28,13 +28,16 @@ class Event:
 
 
 class Recorder:
-    """Passes each event on through the pipe. `may_post` allows `pieces_allowed` pieces a post."""
+    """Passes each event on through the pipe, and does at a piece or an event what the test asked for."""
 
     def __init__(self, pipe: Connection) -> None:
         self.lock = threading.Lock()
         self.pipe = pipe
-        self.pieces_allowed: int | None = None
         self.asked = 0
+        """Pieces that were asked for since the last `at_piece`."""
+        self.at: int | None = None
+        self.act: Callable[[int], bool] = lambda post_id: True
+        self.raise_in = ""
 
     def tell(self, *message: object) -> None:
         with self.lock:
@@ -42,7 +45,7 @@ class Recorder:
 
     def may_post(self, post_id: int) -> bool:
         self.asked += 1
-        return self.pieces_allowed is None or self.asked <= self.pieces_allowed
+        return self.asked != self.at or self.act(post_id)
 
     def peer_ready(self, instance_id: str, stats: LinkStats) -> None:
         self.tell("event", Event("peer_ready", (instance_id, stats)))
@@ -57,6 +60,8 @@ class Recorder:
         self.tell("event", Event("post_ended", (post_id, outcome, moved, error, disconnected)))
 
     def notified(self, sender: str, payload: bytes) -> None:
+        if self.raise_in == "notified":
+            raise RuntimeError("an event went wrong")
         self.tell("event", Event("notified", (sender, payload)))
 
     def drained(self, token: int) -> None:
@@ -100,14 +105,33 @@ class InProcess:
 
         self.mover.submit(Post(action.post_id, action.receiver, action.items, fence))
 
-    def allow_pieces(self, count: int | None) -> None:
-        self.recorder.asked, self.recorder.pieces_allowed = 0, count
+    def wait_for_piece(self, number: int) -> None:
+        """Until that piece, counted from 1 since the start or the last `..._at_piece`, is being posted."""
+        deadline = time.monotonic() + 15
+        while self.recorder.asked < number:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{self.recorder.asked} pieces, not {number}")
+            time.sleep(0.001)
+
+    def refuse_at_piece(self, number: int | None) -> None:
+        """Let `may_post` refuse the piece of that number, counted from 1 from now on."""
+        self.recorder.asked, self.recorder.at, self.recorder.act = 0, number, lambda post_id: False
+
+    def cancel_at_piece(self, number: int) -> None:
+        """Submit a Cancel while that piece is about to be posted."""
+
+        def cancel(post_id: int) -> bool:
+            self.mover.submit(Cancel(post_id))
+            return True
+
+        self.recorder.asked, self.recorder.at, self.recorder.act = 0, number, cancel
+
+    def raise_in(self, event: str) -> None:
+        """Let an event raise."""
+        self.recorder.raise_in = event
 
     def snapshot(self) -> list[list[Bytes]]:
         return [pool.backing for pool in self.pools]
-
-    def cpu_s(self) -> float:
-        return time.process_time()
 
     def close(self, timeout: float) -> tuple[list[str], list[str], float]:
         """Threads and open files that are left and were not there before `start`, and seconds."""
@@ -242,11 +266,11 @@ def connect(sender: Worker, receiver: Worker) -> LinkStats:
 
 
 @contextmanager
-def running(*workers: Worker, start: Callable[[Worker], None] = Worker.start) -> Iterator[None]:
+def running(*workers: Worker) -> Iterator[None]:
     """Start workers, and end them whatever happens."""
     try:
         for worker in workers:
-            start(worker)
+            worker.start()
         yield
     finally:
         for worker in workers:

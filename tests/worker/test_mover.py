@@ -170,10 +170,10 @@ def test_a_cancelled_post_that_waits_for_its_fence_writes_nothing(pair: tuple[Wo
 def test_a_refused_lease_check_stops_before_the_next_piece(pair: tuple[Worker, Worker]) -> None:
     sender, receiver = pair
     before = receiver.call("snapshot")
-    sender.call("allow_pieces", 0)
+    sender.call("refuse_at_piece", 1)
     post_id = post(sender, receiver, scattered(GROUPS[0], 5, seed=2))
     ended = sender.wait("post_ended", post_id)
-    sender.call("allow_pieces", None)
+    sender.call("refuse_at_piece", None)
     assert ended.args[1:3] == (Outcome.CANCELLED, 0)
     expect_moved(sender, receiver, before, [])
 

@@ -136,8 +136,9 @@ class PostRun:
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self._next is None and not self._flights:
-            self.stop(Outcome.DONE, "")
+        if self._next is None and not self._flights and self._end is not Outcome.FAILED:
+            # Also for a post that was stopped after its last piece: every byte is there.
+            self._end, self._error, self._disconnected = Outcome.DONE, "", False
 
     def _bytes_in_flight(self) -> int:
         return sum(nbytes for _, nbytes in self._flights)
