@@ -22,7 +22,7 @@ class ChildDied(Exception):
     def __init__(self, name: str, status: int, log: Path) -> None:
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         tail = "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-20:])
-        super().__init__(f"{name} {how}. The end of {log}:\n{tail}")
+        super().__init__(f"{name} {how}. The end of its log:\n{tail}")
         self.name = name
 
 

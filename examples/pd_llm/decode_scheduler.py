@@ -77,7 +77,7 @@ class DecodeScheduler(Scheduler[DecodeJob]):
     def _on_failure(self, job: DecodeJob, message: str) -> None:
         if job in self._turns:
             self._turns.remove(job)
-        job.answer.set_exception(TransferFailed(message))
+        job.answer.set_exception(TransferFailed(f"room {job.room}: {message}"))
 
     def _is_complete(self, job: DecodeJob) -> bool:
         return len(job.output) == job.new_tokens or job.output[-1] == self._eos

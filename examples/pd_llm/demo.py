@@ -26,7 +26,6 @@ from .result import Result, from_response
 from .stack import Options, Stack
 
 PAGE_TOKENS = 16
-NEW_TOKENS = 16
 
 Say = Callable[[str], None]
 
@@ -36,6 +35,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tp", type=int, choices=[1, 3], default=1, help="ranks of each engine (default 1)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: prefill on GPU 0, decode on 1")
     parser.add_argument("--prompts", type=int, metavar="N", help="only the first N prompts")
+    parser.add_argument("--new-tokens", type=int, default=16, metavar="N", help="tokens of each answer (default 16)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a report")
     parser.add_argument("--break", dest="damage", type=Damage, choices=list(Damage), help="spoil it: the run must fail")
     return parser.parse_args()
@@ -65,29 +65,29 @@ async def demo(args: argparse.Namespace, folder: Path) -> int:
     async with Children(folder) as children:
         running = await children.guard(stack.start(children, folder, options))
         say(f"kvservice, prefill, decode and router serve after {time.monotonic() - began:.1f} s")
-        results = await children.guard(ask_all(running, prompts, say))
+        results = await children.guard(ask_all(running, prompts, args.new_tokens, say))
         await children.guard(until_idle(running))
         await children.stop()  # the ranks write their last notes, and leave the processor to the reference
         say("computing every answer again in one process, for reference")
-        run = await compare(children, folder, options, results)
+        run = await compare(children, folder, options, results, args.new_tokens)
     outcome = checks.check(run)
     print(json.dumps(report.as_json(run, running, outcome)) if args.json else report.as_text(run, running, outcome))
     return 0 if all(check.ok for check in outcome) else 1
 
 
-async def ask_all(running: Stack, prompts: list[list[str]], say: Say) -> list[Result]:
+async def ask_all(running: Stack, prompts: list[list[str]], new_tokens: int, say: Say) -> list[Result]:
     """Send each wave's prompts at once, and the next wave when all have an answer."""
     results: list[Result] = []
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as http:
         for wave in prompts:
             say(f"asking {len(wave)} at once" if len(wave) > 1 else "asking 1")
-            results += await asyncio.gather(*(ask(http, running.urls["router"], prompt) for prompt in wave))
+            results += await asyncio.gather(*(ask(http, running.urls["router"], prompt, new_tokens) for prompt in wave))
     return results
 
 
-async def ask(http: aiohttp.ClientSession, router: str, prompt: str) -> Result:
+async def ask(http: aiohttp.ClientSession, router: str, prompt: str, new_tokens: int) -> Result:
     """One request, whatever comes of it."""
-    body = {"text": prompt, "sampling_params": {"temperature": 0, "max_new_tokens": NEW_TOKENS}}
+    body = {"text": prompt, "sampling_params": {"temperature": 0, "max_new_tokens": new_tokens}}
     async with http.post(f"{router}/generate", json=body) as response:
         return from_response(prompt, response.status, await response.json())
 
@@ -103,12 +103,12 @@ async def until_idle(running: Stack) -> None:
                 await stack.until(http, running.urls[role], lambda health: health["rooms"] == 0)
 
 
-async def compare(children: Children, folder: Path, options: Options, results: list[Result]) -> Run:
+async def compare(children: Children, folder: Path, options: Options, results: list[Result], new_tokens: int) -> Run:
     """Read what the ranks wrote down, and have the reference answer what was answered."""
     assert options.evidence
     prefill, decode = ([notes.read(options.evidence, role, rank) for rank in range(options.tp)] for role in stack.ROLES)
     requests = [
-        {"room": r.room, "text": r.text, "chunks": prefill[0].chunks[r.room], "new_tokens": NEW_TOKENS}
+        {"room": r.room, "text": r.text, "chunks": prefill[0].chunks[r.room], "new_tokens": new_tokens}
         for r in results
         if not r.error
     ]

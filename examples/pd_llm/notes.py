@@ -37,6 +37,7 @@ class Notes:
     untouched: dict[str, Any] | None = None
     """Counts of `pages` and `slots` never handed out; `page_hits` and `slot_hits`: those written to all the same."""
     links: list[dict[str, Any]] = field(default_factory=list)
+    """Prefill: its peers, as they were when its last room had ended."""
 
     @property
     def name(self) -> str:

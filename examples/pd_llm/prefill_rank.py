@@ -35,8 +35,8 @@ class PrefillRank(Rank):
 
         self._attempt(place, join)
 
-    def step(self, room: int) -> bool:
-        """Compute the next chunk and send it. True when it was the last."""
+    def step(self, room: int) -> int:
+        """Compute the next chunk and send it; gives how many tokens are left."""
         place = self._open[room]
         start, end = place.done, min(place.done + self._chunk, len(place.tokens))
         last = end == len(place.tokens)
@@ -58,12 +58,13 @@ class PrefillRank(Rank):
 
         if place.handle:
             self._attempt(place, send)
-        return last
+        return len(place.tokens) - end
 
     def sent(self, room: int) -> None:
         """Every rank's pages have arrived."""
         place = self._open[room]
         self._evidence.moved(room, self._pool, place.pages, place.slot)
+        self._evidence.links(self._manager.links())
 
     def _fence(self) -> torch.cuda.Event | None:
         """What tells the mover that a chunk has been written: on a GPU the work is only queued when a call returns."""

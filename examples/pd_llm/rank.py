@@ -78,7 +78,7 @@ class Rank:
         """Why a room has failed, as far as this rank knows. Not a command."""
         place = self._open[room]
         known = place.handle.failure() if place.handle else None
-        return place.error or (str(known) if known else "another rank failed")
+        return place.error or (f"{known.reason}: {known.message}" if known else "another rank failed")
 
     def abort(self, room: int, message: str) -> None:
         """Ask the room to end."""
@@ -96,9 +96,8 @@ class Rank:
             self._give_back(place)
 
     def stop(self) -> None:
-        """Write down the state of untouched memory and of the links, and leave the service."""
+        """Write down the state of untouched memory, and leave the service."""
         self._evidence.untouched(self._pool, self._pages, self._slots)
-        self._evidence.links(self._manager.links())
         self._manager.close()
 
     def _take(self, tokens: int) -> Place:

@@ -105,6 +105,9 @@ class Scheduler(ABC, Generic[J]):
     def _compute(self) -> bool:
         """Do one piece of work, if there is any."""
 
+    def _on_open(self, job: J) -> None:
+        """Every rank has joined the job's room."""
+
     @abstractmethod
     def _on_success(self, job: J) -> None:
         """Every rank has seen the job's transfer end well."""
@@ -156,6 +159,7 @@ class Scheduler(ABC, Generic[J]):
             pages, slots = pages - job.pages, slots - 1
             self._open[job.room] = job
             self._command("open", room=job.room, **job.arguments)
+            self._on_open(job)
 
     def _fail(self, job: J, message: str) -> None:
         print(f"room {job.room} failed: {message}", flush=True)
