@@ -36,6 +36,7 @@ class Setup:
     seed: int = 0
     model: str = "test-model"
     lease_ttl: float | None = None
+    exited_instances: Sequence[str] = ()
 
 
 class InProcess:
@@ -52,6 +53,7 @@ class InProcess:
             topology=Topology(tp_size=setup.tp_size),
             rank=Rank(tp_rank=setup.tp_rank),
             lease_ttl=setup.lease_ttl,
+            exited_instances=setup.exited_instances,
         )
         self.handles: dict[int, Handle] = {}
 

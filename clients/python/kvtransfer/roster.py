@@ -47,13 +47,26 @@ class Roster:
 
     def changed(self, change: pb.PeerChange) -> None:
         """News of a peer."""
-        instance = change.peer.instance_id
         if change.kind == pb.PeerChange.KIND_GONE:
-            if self.peers.pop(instance, None) is not None:
-                self._actions.append(DropPeer(instance))
-        elif change.kind == pb.PeerChange.KIND_READY and instance not in self.peers:
-            self.peers[instance] = PeerState(change)
+            self._drop(change.peer.instance_id)
+        elif change.kind == pb.PeerChange.KIND_READY:
+            self._ready(change)
+
+    def _ready(self, change: pb.PeerChange) -> None:
+        state = self.peers.get(change.peer.instance_id)
+        if state is None:
+            # Whoever had the rank before is gone, though its end may have been told while nobody listened.
+            for instance, other in list(self.peers.items()):
+                if other.change.peer.worker_id == change.peer.worker_id:
+                    self._drop(instance)
+            state = self.peers[change.peer.instance_id] = PeerState(change, retry_at=0.0)
+        if state.retry_at is not None:
+            state.retry_at = None
             self._actions.append(FetchLinks(change))
+
+    def _drop(self, instance: str) -> None:
+        if self.peers.pop(instance, None) is not None:
+            self._actions.append(DropPeer(instance))
 
     def links_fetched(self, change: pb.PeerChange, answer: pb.GetLinksResponse) -> None:
         """The answer to FetchLinks."""
