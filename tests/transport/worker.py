@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
-
 from kvtransfer import v1 as pb
 from kvtransfer.client import Client
 from kvtransfer.errors import from_rpc_error
@@ -38,7 +37,9 @@ def layout(
         )
         for at, name in enumerate("kv")
     ]
-    aux = pb.Part(name="row", dtype="uint8", order=pb.Part.ORDER_WHOLE, item_bytes=64, regions=[_region(1 << 40, 8, 64)])
+    aux = pb.Part(
+        name="row", dtype="uint8", order=pb.Part.ORDER_WHOLE, item_bytes=64, regions=[_region(1 << 40, 8, 64)]
+    )
     return pb.Layout(
         model=model,
         groups=[
@@ -50,9 +51,7 @@ def layout(
 
 
 def _region(address: int, items: int, stride: int, layer: int | None = None) -> pb.Region:
-    return pb.Region(
-        layer=layer, address=address, item_count=items, item_stride=stride, memory=pb.MEMORY_KIND_DRAM
-    )
+    return pb.Region(layer=layer, address=address, item_count=items, item_stride=stride, memory=pb.MEMORY_KIND_DRAM)
 
 
 def registration(engine_id: str, role: pb.Role, rank: int = 0, tp: int = 1, **said: Any) -> pb.RegisterWorkerRequest:
