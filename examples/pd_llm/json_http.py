@@ -9,9 +9,9 @@ from aiohttp import web
 from .request_errors import BadRequest, RequestError
 
 
-def error(status: int, message: str) -> web.Response:
+def error(status: int, message: str, **details: Any) -> web.Response:
     """An answer in the shape of SGLang's errors."""
-    return web.json_response({"error": {"message": message}}, status=status)
+    return web.json_response({"error": {"message": message, **details}}, status=status)
 
 
 @web.middleware

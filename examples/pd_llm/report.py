@@ -26,6 +26,7 @@ def as_json(run: Run, running: Stack, outcome: Sequence[Check]) -> dict[str, Any
             for result in run.results
         ],
         "pairs": [{"from": notes.name, **link} for notes in run.prefill for link in notes.links],
+        "damage": [{"rank": notes.name, **event} for notes in everyone for event in notes.damaged],
         "checks": {check.name: {"ok": check.ok, "faults": check.faults} for check in outcome},
     }
 

@@ -9,8 +9,9 @@ class Result:
     text: str
     """The prompt."""
     error: str = ""
-    """Why there is no answer; then the fields below mean nothing."""
+    """Why there is no answer."""
     room: int = 0
+    """0 if it was given none."""
     answer: str = ""
     output_ids: list[int] = field(default_factory=list)
     finish_reason: str = ""
@@ -26,7 +27,7 @@ class Result:
 def from_response(text: str, status: int, body: dict[str, Any]) -> Result:
     """Read the router's answer."""
     if status != 200:
-        return Result(text, error=f"HTTP {status}: {body['error']['message']}")
+        return Result(text, error=f"HTTP {status}: {body['error']['message']}", room=body["error"].get("room", 0))
     meta = body["meta_info"]
     parts = dict(meta["time_to_first_token"])
     return Result(

@@ -25,15 +25,15 @@ from .http_process import serve
 from .json_http import error, errors_as_json, json_body, str_field
 from .request_errors import BadRequest
 
-_FIELDS = {"text", "sampling_params", "rid"}
+_FIELDS = {"text", "sampling_params", "rid", "stream"}
 
 
 class EngineRefused(Exception):
-    """An engine's answer was an error."""
+    """An engine's answer was an error; the message is the engine's."""
 
-    def __init__(self, status: int, body: Any) -> None:
-        super().__init__(body)
-        self.status, self.body = status, body
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Router:
@@ -64,8 +64,9 @@ class Router:
         accepted_ns = time.monotonic_ns()
         body = await json_body(request)
         text = str_field(body, "text")
-        for name in body.keys() - _FIELDS:
-            raise BadRequest(f"{name}: not supported (value {body[name]!r})")
+        for name, value in body.items():
+            if name not in _FIELDS or (name == "stream" and value is not False):
+                raise BadRequest(f"{name}: not supported (value {value!r})")
         sampling.parse(body.get("sampling_params"))
         room = secrets.randbelow(2**63 - 1) + 1
         try:
@@ -79,17 +80,17 @@ class Router:
             raise
         except TimeoutError:
             self._abort(room, f"not done in {self._timeout_s:g} s")
-            return error(504, f"room {room} was not done in {self._timeout_s:g} s")
+            return error(504, f"room {room} was not done in {self._timeout_s:g} s", room=room)
         except EngineRefused as refused:
-            self._abort(room, f"an engine refused it: {refused}")
-            return web.json_response(refused.body, status=refused.status)
+            self._abort(room, str(refused))
+            return error(refused.status, str(refused), room=room)
         return web.json_response(in_sglangs_shape(body.get("rid"), room, prompt["tokens"], accepted_ns, answer))
 
     async def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
         async with self._http.post(url, json=body) as response:
             answer: dict[str, Any] = await response.json()
             if response.status != 200:
-                raise EngineRefused(response.status, answer)
+                raise EngineRefused(response.status, answer["error"]["message"])
             return answer
 
     def _abort(self, room: int, message: str) -> None:

@@ -14,17 +14,19 @@ from .children import ChildDied, Children
 from .demo import end_on_sigterm
 from .stack import Options, Ports
 
-PORTS = Ports(service=50051, prefill=8001, decode=8002, router=8000)
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make serve ARGS=", description=__doc__)
     parser.add_argument("--tp", type=int, choices=[1, 3], default=1, help="ranks of each engine (default 1)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: prefill on GPU 0, decode on 1")
+    ports = {"router": 8000, "prefill": 8001, "decode": 8002, "service": 50051}
+    for name, port in ports.items():
+        parser.add_argument(f"--{name}-port", type=int, default=port, help=f"on 127.0.0.1; 0: any (default {port})")
     args = parser.parse_args()
+    chosen = Ports(**{name: getattr(args, f"{name}_port") for name in ports})
     with tempfile.TemporaryDirectory(prefix="kvtransfer-serve-") as folder:
         try:
-            asyncio.run(serve(Path(folder), Options(tp=args.tp, device=args.device, ports=PORTS)))
+            asyncio.run(serve(Path(folder), Options(tp=args.tp, device=args.device, ports=chosen)))
         except (ChildDied, TimeoutError) as failed:
             sys.exit(f"serve: {failed}")
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -37,7 +39,9 @@ async def serve(folder: Path, options: Options) -> None:
     await asyncio.to_thread(weights_file.prepare, say=print)
     async with Children(folder) as children:
         running = await children.guard(stack.start(children, folder, options))
-        print(f"kvservice {running.service}, router {running.urls['router']}, logs in {folder}; Ctrl-C ends it all")
+        for name, pid in running.pids.items():
+            print(f"{name} has pid {pid} and log {folder / name}.log")
+        print(f"serving: kvservice {running.service}, router {running.urls['router']}; Ctrl-C ends it all", flush=True)
         await children.guard(asyncio.Event().wait())
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.pd_llm.children import ChildDied, Children
+from tests.demo.programs import alive, wait_until_ended
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -20,24 +21,9 @@ STUBBORN = [
 ]
 
 
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
 def wait_until_reaped(pids: list[int]) -> None:
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline, pids
-        time.sleep(0.01)
-
-
-def wait_until_dead(pids: list[int]) -> None:
-    deadline = time.monotonic() + 10
-    while any(map(alive, pids)):
         assert time.monotonic() < deadline, pids
         time.sleep(0.01)
 
@@ -52,7 +38,7 @@ def test_all_end_when_one_dies_and_it_is_named_with_its_log(tmp_path: Path) -> N
                 await children.guard(asyncio.Event().wait())
         return pids
 
-    wait_until_dead(asyncio.run(run()))
+    wait_until_ended(asyncio.run(run()))
 
 
 def test_the_one_killed_is_named_rather_than_those_that_missed_it(tmp_path: Path) -> None:
@@ -76,7 +62,7 @@ def test_one_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
             await children.stop(timeout_s=0.2)
         return pid
 
-    wait_until_dead([asyncio.run(run())])
+    wait_until_ended([asyncio.run(run())])
 
 
 def test_work_goes_on_while_all_live(tmp_path: Path) -> None:
@@ -115,4 +101,4 @@ asyncio.run(run())
         child = int(parent.stdout.readline())
         assert alive(child)
         parent.kill()
-    wait_until_dead([child])
+    wait_until_ended([child])

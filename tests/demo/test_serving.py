@@ -1,0 +1,167 @@
+"""`make serve`, asked over HTTP as a user would."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+from kvtransfer import v1 as pb
+from kvtransfer.v1.service_pb2_grpc import KVTransferStub
+
+from examples.pd_llm.weights import Weights
+from tests.demo.programs import descendants, end, running, start, wait_until_ended
+
+PROMPT = "Let me tell you a lonnng story "
+ANY_PORTS = [option for name in ("router", "prefill", "decode", "service") for option in (f"--{name}-port", "0")]
+
+
+@dataclass
+class Service:
+    router: str
+    kvservice: str
+
+    def generate(self, body: Any, timeout_s: float = 60) -> tuple[int, dict[str, Any]]:
+        return asyncio.run(self.ask(body, timeout_s))
+
+    async def ask(self, body: Any, timeout_s: float) -> tuple[int, dict[str, Any]]:
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as http,
+            http.post(f"{self.router}/generate", json=body) as response,
+        ):
+            return response.status, await response.json()
+
+    def transfers(self) -> list[pb.Transfer]:
+        with grpc.insecure_channel(self.kvservice) as channel:
+            return list(KVTransferStub(channel).ListTransfers(pb.ListTransfersRequest(), timeout=5).transfers)
+
+
+@pytest.fixture(scope="module")
+def service(model_weights: Weights) -> Iterator[Service]:
+    process = start("serve", *ANY_PORTS)
+    try:
+        assert process.stdout
+        for line in process.stdout:
+            if found := re.match(r"serving: kvservice (\S+), router (\S+);", line):
+                break
+        else:
+            pytest.fail(process.communicate()[1])
+        yield Service(found[2], found[1])
+        children = descendants(process.pid)
+        assert len(children) == 4
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (0, "")
+        assert out.endswith("serve: every process has ended\n")
+        wait_until_ended(children)
+    finally:
+        end(process)
+
+
+def test_an_answer_has_sglang_s_shape(service: Service) -> None:
+    status, body = service.generate(
+        {"text": PROMPT, "sampling_params": {"temperature": 0, "max_new_tokens": 4}, "rid": "mine"}
+    )
+    assert status == 200
+    assert body["text"] == "\nthat has been"
+    assert len(body["output_ids"]) == 4
+    meta = body["meta_info"]
+    assert meta["id"] == "mine"
+    assert (meta["prompt_tokens"], meta["completion_tokens"], meta["cached_tokens"]) == (10, 4, 0)
+    assert meta["finish_reason"] == {"type": "length", "length": 4}
+    first = meta["time_to_first_token"]
+    assert 0 < first["total"] < meta["e2e_latency"]
+    assert first["total"] == pytest.approx(sum(part for name, part in first.items() if name != "total"), abs=0.002)
+
+
+def test_an_answer_may_be_one_token(service: Service) -> None:
+    status, body = service.generate({"text": PROMPT, "sampling_params": {"max_new_tokens": 1}})
+    assert (status, body["text"]) == (200, "\n")
+
+
+def test_an_answer_ends_where_the_model_ends_it(service: Service) -> None:
+    question = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    status, body = service.generate({"text": question})
+    assert (status, body["text"]) == (200, "The capital of France is Paris.")
+    assert body["meta_info"]["finish_reason"] == {"type": "stop", "matched": 2}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"text": PROMPT, "sampling_params": {"top_k": 5}}, "sampling_params.top_k: not supported (value 5)"),
+        ({"text": PROMPT, "stream": True}, "stream: not supported (value True)"),
+        ({"text": ["a", "b"]}, "text: a string is wanted, not ['a', 'b']"),
+        ({"text": ""}, "text: must not be empty"),
+        ([], "body: an object is wanted, not []"),
+    ],
+)
+def test_what_is_not_supported_is_a_400_that_names_it(service: Service, body: Any, message: str) -> None:
+    status, answer = service.generate(body)
+    assert (status, answer["error"]["message"]) == (400, message)
+
+
+def test_a_request_that_no_pool_holds_is_refused_and_its_room_given_up(service: Service) -> None:
+    status, answer = service.generate({"text": PROMPT, "sampling_params": {"max_new_tokens": 6000}})
+    assert status == 400
+    assert "tokens take" in answer["error"]["message"]
+    assert "the pool has 256" in answer["error"]["message"]
+    status, _ = service.generate({"text": PROMPT, "sampling_params": {"max_new_tokens": 2}})
+    assert status == 200
+
+
+def test_more_than_the_pool_holds_wait_their_turn(service: Service) -> None:
+    """40 at once, where there are 32 slots."""
+    body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 2}}
+
+    async def ask_all() -> list[tuple[int, dict[str, Any]]]:
+        return await asyncio.gather(*(service.ask(body, 60) for _ in range(40)))
+
+    answers = asyncio.run(ask_all())
+    assert [status for status, _ in answers] == [200] * 40
+    assert len({answer["text"] for _, answer in answers}) == 1
+
+
+def test_a_caller_that_hangs_up_aborts_its_room(service: Service) -> None:
+    with pytest.raises(TimeoutError):
+        service.generate({"text": PROMPT * 60, "sampling_params": {"max_new_tokens": 100}}, timeout_s=0.5)
+    deadline = time.monotonic() + 20
+    while not any(transfer.failure.reason == pb.FAILURE_REASON_ABORTED for transfer in service.transfers()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    status, _ = service.generate({"text": PROMPT, "sampling_params": {"max_new_tokens": 2}})
+    assert status == 200
+
+
+def test_a_taken_port_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = start("serve", *ANY_PORTS, "--service-port", str(port))
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "kvservice ended with status 1" in err
+    assert str(port) in err
+
+
+def test_a_rank_that_dies_ends_everything_and_is_named() -> None:
+    process = start("serve", *ANY_PORTS)
+    try:
+        assert process.stdout
+        assert any(line.startswith("serving:") for line in process.stdout)
+        children = descendants(process.pid)
+        os.kill(running("decode", children), signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert err.startswith("serve: decode-tp0 was killed by SIGKILL. The end of its log:\n")
+        assert "listening on http://" in err
+        wait_until_ended(children)
+    finally:
+        end(process)
