@@ -1,7 +1,8 @@
 """KVTransfer: moves KV caches between prefill and decode engines.
 
-The names here are the control-plane client's, and need grpcio and protobuf alone. A worker's, `KVManager` and what goes
-with it, need the `worker` extra (NIXL, numpy) and are imported on first use.
+`Client` is the control plane's, and needs grpcio and protobuf alone. A worker's names, `KVManager` and what goes with
+it, need the `worker` extra (NIXL, numpy). Either is imported on first use. Errors are in `kvtransfer.errors`, messages
+in `kvtransfer.v1`.
 """
 
 from typing import TYPE_CHECKING
@@ -10,12 +11,14 @@ from kvtransfer._version import __version__
 from kvtransfer.polls import Failure, KVPoll, Released
 
 if TYPE_CHECKING:
+    from kvtransfer.client import Client
     from kvtransfer.handles import KVReceiver, KVSender
     from kvtransfer.layout import PagedGroup, Part, SlotGroup
     from kvtransfer.manager import KVManager, PeerLink, Rank, Timeouts, Topology
     from kvtransfer.memory import Memory
 
 __all__ = [
+    "Client",
     "Failure",
     "KVManager",
     "KVPoll",
@@ -33,7 +36,8 @@ __all__ = [
     "__version__",
 ]
 
-_WORKER = {
+_LAZY = {
+    "Client": "client",
     "KVManager": "manager",
     "KVReceiver": "handles",
     "KVSender": "handles",
@@ -49,8 +53,8 @@ _WORKER = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WORKER:
+    if name not in _LAZY:
         raise AttributeError(f"module 'kvtransfer' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"kvtransfer.{_WORKER[name]}"), name)
+    return getattr(import_module(f"kvtransfer.{_LAZY[name]}"), name)
