@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -214,8 +214,8 @@ class Stream:
             self._news.notify_all()
 
 
-def pair(client: Client, tp: int = 1) -> Iterator[tuple[Worker, Worker]]:
+def pair(client: Client, tp: int = 1) -> list[tuple[Worker, Worker]]:
     """Workers of a prefill and a decode engine, rank by rank."""
     prefill = [Worker(client, "p", pb.ROLE_PREFILL, rank, tp) for rank in range(tp)]
     decode = [Worker(client, "d", pb.ROLE_DECODE, rank, tp) for rank in range(tp)]
-    return zip(prefill, decode, strict=True)
+    return list(zip(prefill, decode, strict=True))
