@@ -16,6 +16,7 @@ from kvservice.domain.errors import InvalidField
 
 MAX_DURATION = 366 * 86400.0
 MAX_FAILURE_MESSAGE = 1024
+MAX_WORKER_ID = 256
 MAX_ROOM = 2**63 - 1
 
 E = TypeVar("E", bound=IntEnum)
@@ -276,5 +277,5 @@ def _failure(message: pb.Failure, path: str) -> types.Failure:
     return types.Failure(
         enum(types.FailureReason, message.reason, f"{path}.reason"),
         message.message[:MAX_FAILURE_MESSAGE],
-        message.worker_id,
+        message.worker_id[:MAX_WORKER_ID],
     )

@@ -179,7 +179,7 @@ def test_polling_names_unknown_rooms_in_the_order_asked(client: Client) -> None:
 
 
 def test_one_bad_item_never_fails_the_others(client: Client) -> None:
-    [(sender, receiver)] = pair(client)
+    [(sender, _)] = pair(client)
     joined = new_join(7)
     sender.join(joined)
     good = pb.Progress(room=7, join_id=joined.join_id, poll=pb.KV_POLL_TRANSFERRING)
@@ -219,7 +219,7 @@ def test_misfits_are_told_both_sides_in_the_same_words(client: Client) -> None:
 
 
 def test_transfers_are_listed_newest_first_and_filtered(client: Client) -> None:
-    [(sender, receiver)] = pair(client)
+    [(_, receiver)] = pair(client)
     other = Worker(client, "e", pb.ROLE_DECODE)
     for room in range(1, 251):
         receiver.join(new_join(room, peer_engine_id="p", request_id=f"r-{room}"))

@@ -54,12 +54,14 @@ def _region(address: int, items: int, stride: int, layer: int | None = None) -> 
     return pb.Region(layer=layer, address=address, item_count=items, item_stride=stride, memory=pb.MEMORY_KIND_DRAM)
 
 
-def registration(engine_id: str, role: pb.Role, rank: int = 0, tp: int = 1, **said: Any) -> pb.RegisterWorkerRequest:
+def registration(
+    engine_id: str, role: pb.Role, rank: int | pb.Rank | None = 0, tp: int = 1, **said: Any
+) -> pb.RegisterWorkerRequest:
     """What a worker says when it registers, as a new process."""
     fields: dict[str, Any] = {
         "instance_id": str(uuid.uuid4()),
         "topology": pb.Topology(tp_size=tp, pp_size=1, dp_size=1),
-        "rank": pb.Rank(tp_rank=rank),
+        "rank": pb.Rank(tp_rank=rank) if isinstance(rank, int) else rank,
         "layout": layout(),
         "nixl_metadata": f"metadata of {engine_id} {rank}".encode(),
     }
