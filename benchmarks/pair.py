@@ -1,0 +1,61 @@
+"""A prefill and a decode worker that have met, over the real service and over raw NIXL."""
+
+import itertools
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kvtransfer.client import Client
+
+from benchmarks.processes import Child, Service, kvservice, together
+from benchmarks.shapes import Shape
+from benchmarks.worker import Worker
+
+Pages = Sequence[int]
+Span = tuple[float, float]
+"""Beginning and end on CLOCK_MONOTONIC, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two workers of one rank each, and the service between them."""
+
+    service: Service
+    client: Client
+    prefill: Child
+    decode: Child
+    transport: str
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(secrets.randbits(40) + 1))
+
+    def transfer(self, sources: Sequence[Pages], targets: Sequence[Pages], in_flight: int) -> list[Span]:
+        """Rooms, one for each list of pages, so many at a time; the sender of each has joined and sent beforehand.
+
+        Returns the receivers' joins and Successes. All rooms are cleaned up.
+        """
+        rooms = list(itertools.islice(self._numbers, len(sources)))
+        self.prefill.call("send", dict(zip(rooms, sources, strict=True)))
+        while len(self.client.poll(rooms).transfers) < len(rooms):
+            pass  # the senders' joins have not all arrived
+        spans: list[Span] = self.decode.call("receive", dict(zip(rooms, targets, strict=True)), in_flight)
+        together((self.prefill, self.decode), "finish")
+        return spans
+
+
+@contextmanager
+def running(shape: Shape) -> Iterator[Pair]:
+    """Everything started, met and warmed up."""
+    with (
+        kvservice() as service,
+        Client(service.target) as client,
+        Child(Worker, "prefill", service.target, shape) as prefill,
+        Child(Worker, "decode", service.target, shape) as decode,
+    ):
+        both = (prefill, decode)
+        introductions = together(both, "raw.introduction")
+        for side, other in zip(both, reversed(introductions), strict=True):
+            side.begin("raw.meet", other)
+        for side in both:
+            side.end()
+        transport, _ = together(both, "wait_ready")
+        yield Pair(service, client, prefill, decode, transport)
