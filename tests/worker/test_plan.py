@@ -138,12 +138,15 @@ def test_pieces_are_bounded_and_even() -> None:
     wide = GroupSpec("kv", 1, (PartSpec("kv", "whole", 0, page),), (0, 1), 70)
     plan, _pools = plan_of(wide, wide)
     pieces = list(plan.pieces([some_items(70)]))
-    assert [piece.nbytes // page for piece in pieces] == [24, 23, 23, 24, 23, 23]
+    assert [piece.nbytes // page for piece in pieces] == [24, 24, 22] * 2
 
-    narrow = GroupSpec("kv", 1, (PartSpec("kv", "whole", 0, 8),), tuple(range(3)), 5000)
+    narrow = GroupSpec("kv", 1, (PartSpec("kv", "whole", 0, 8),), tuple(range(3)), 2 * PIECE_DESCRIPTORS + 2)
     plan, _pools = plan_of(narrow, narrow)
-    assert [len(piece.sender) for piece in plan.pieces([some_items(5000)])] == [1667, 1667, 1666] * 3
-    assert [len(piece.sender) for piece in plan.pieces([some_items(600)])] == [1800]
+    third = (2 * PIECE_DESCRIPTORS + 2) // 3
+    assert [len(piece.sender) for piece in plan.pieces([some_items(3 * third)])] == [third] * 9
+    assert [len(piece.sender) for piece in plan.pieces([some_items(PIECE_DESCRIPTORS // 3)])] == [
+        PIECE_DESCRIPTORS // 3 * 3
+    ]
 
 
 def test_an_item_larger_than_a_piece_goes_alone() -> None:
