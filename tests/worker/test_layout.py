@@ -184,8 +184,8 @@ def test_memory_outside_the_allocations_named_is_refused() -> None:
     groups = [paged(Part("k", {0: inside}), Part("v", {0: outside}))]
     with pytest.raises(InvalidField, match=r"groups\[kv\].parts\[v\].layers\[0\]: .* is outside every allocation"):
         LocalMemory("m", groups, [inside])
+    short = Memory(inside.ctypes.data, inside.nbytes - 1)
     with pytest.raises(InvalidField, match=r"layers\[0\]: .* goes past its allocation"):
-        short = Memory(inside.ctypes.data, inside.nbytes - 1)
         LocalMemory("m", [paged(Part("k", {0: inside}))], [short])
     memory = LocalMemory("m", groups, [inside, outside])
     assert sum(extent.nbytes for extent in memory.allocations[:-1]) == inside.nbytes + outside.nbytes
