@@ -15,7 +15,7 @@ class RunningServer:
     """Listens on a free port of loopback from `with` on."""
 
     def __init__(self, **settings: Any) -> None:
-        self._config = Config(port=0, **settings)
+        self._config = Config(**({"port": 0} | settings))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server")
         self._stopped = False
