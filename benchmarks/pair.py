@@ -12,6 +12,11 @@ from benchmarks.processes import Child, Service, kvservice, together
 from benchmarks.shapes import Shape
 from benchmarks.worker import Worker
 
+
+class WrongBytes(Exception):
+    """Pages do not hold what was sent to them, or others were written."""
+
+
 Pages = Sequence[int]
 Span = tuple[float, float]
 """Beginning and end on CLOCK_MONOTONIC, in seconds."""
@@ -40,6 +45,19 @@ class Pair:
         spans: list[Span] = self.decode.call("receive", dict(zip(rooms, targets, strict=True)), in_flight)
         together((self.prefill, self.decode), "finish")
         return spans
+
+    def checked_transfer(self, sources: Sequence[Pages], targets: Sequence[Pages], in_flight: int) -> list[Span]:
+        """As `transfer`, into pages that were cleared before. Raises WrongBytes."""
+        into, out_of = list(itertools.chain(*targets)), list(itertools.chain(*sources))
+        self.decode.call("clear", into)
+        spans = self.transfer(sources, targets, in_flight)
+        self.check(into, out_of)
+        return spans
+
+    def check(self, targets: Pages, sources: Pages) -> None:
+        """Looks at every byte of the receiver's pages. Raises WrongBytes."""
+        if wrong := self.decode.call("wrong_pieces", targets, sources):
+            raise WrongBytes(f"{wrong} pieces do not hold what was sent to them")
 
 
 @contextmanager

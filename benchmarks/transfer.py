@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks import machine
-from benchmarks.pair import Pair, running
+from benchmarks.pair import Pair, WrongBytes, running
 from benchmarks.report import Column, Report, Spread
 from benchmarks.shapes import LARGE_PIECES, SMALL_PIECES, PageLists, Shape, contiguous, scattered
 
@@ -30,10 +30,6 @@ NOTES = (
     "initialize_xfer over descriptors merged beforehand.",
     "memcpy: one contiguous copy of as many bytes within one process. Every byte of every transfer was checked.",
 )
-
-
-class WrongBytes(Exception):
-    """Pages do not hold what was sent to them, or others were written."""
 
 
 @dataclass(slots=True)
@@ -97,8 +93,7 @@ def _measure(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
         for move in order if number % 2 else reversed(order):
             pair.decode.call("clear", pages.targets)
             move()
-            if wrong := pair.decode.call("wrong_pieces", pages.targets, pages.sources):
-                raise WrongBytes(f"{pages.name} pages, round {number}: {wrong} pieces are not what was sent")
+            pair.check(pages.targets, pages.sources)
         seconds.note("memcpy", pair.prefill.call("copy_memory"))
     return seconds
 
