@@ -98,6 +98,16 @@ def pages_equal_on_both_sides(run: Run) -> list[str]:
     return faults
 
 
+def every_token_s_page_moved(run: Run) -> list[str]:
+    faults = []
+    wanted = {r.room: -(-r.prompt_tokens // run.page_tokens) for r in run.results if not r.error}
+    for room, rank, ours, _ in _pairs(run):
+        moved = len(ours.moved[room].pages) if room in ours.moved else 0
+        if room in wanted and moved != wanted[room]:
+            faults.append(f"room {room}, rank {rank}, group kv: {moved} pages moved, the prompt has {wanted[room]}")
+    return faults
+
+
 def slots_equal_on_both_sides(run: Run) -> list[str]:
     return [
         f"room {room}, rank {rank}, group aux, slot {theirs.moved[room].slot}: bytes differ"
@@ -167,9 +177,9 @@ def nixl_moved_every_byte(run: Run) -> list[str]:
     faults = []
     for notes, peer in zip(run.prefill, run.decode, strict=True):
         wanted = sum(len(moved.pages) * page_bytes + slot_bytes for moved in notes.moved.values())
-        moved = {link["instance_id"]: link["moved_bytes"] for link in notes.links}
-        if moved.get(peer.agent) != wanted or not notes.moved:
-            faults.append(f"{notes.name} to {peer.name}: {moved.get(peer.agent)} bytes, {wanted} wanted")
+        moved = {link["instance_id"]: link["moved_bytes"] for link in notes.links}.get(peer.agent, 0)
+        if moved != wanted:
+            faults.append(f"{notes.name} to {peer.name}: {moved} bytes, {wanted} wanted")
     return faults
 
 
@@ -186,6 +196,7 @@ CHECKS: list[Callable[[Run], list[str]]] = [
     tokens_equal_reference,
     logits_equal_reference,
     pages_equal_on_both_sides,
+    every_token_s_page_moved,
     slots_equal_on_both_sides,
     untouched_memory_holds_its_canary,
     no_page_was_used_twice,
