@@ -55,7 +55,8 @@ def build(spec: GroupSpec, seed: int) -> Pool:
         members = strips[start : start + per_array]
         gap = 7 if "gapped" in spec.arrangement else 0
         width = sum(sizes[part.name] for part, _ in members) + gap
-        array = rng.integers(0, 256, (spec.items, width), dtype=np.uint8)
+        words = rng.integers(0, 2**64, -(-spec.items * width // 8), dtype=np.uint64)
+        array = words.view(np.uint8)[: spec.items * width].reshape(spec.items, width)
         pool.backing.append(array)
         offset = 0
         for part, layer in members:

@@ -37,8 +37,8 @@ IDLE_SLEEP_S = 0.015
 """Between looks for notifications while nothing is going on: about 1 % of a core. Actions end it at once."""
 TIGHT_S = 0.001
 """How long after the last sign of life a busy mover polls without a pause."""
-BUSY_SLEEP_S = 50e-6
-"""Between its looks after that: engines that share few cores with their movers need them more."""
+BUSY_SLEEP_S = 100e-6
+"""Between its looks after that, about a quarter of a core: engines may share few cores with their movers."""
 SETTLING_SLEEP_S = 0.001
 """Between looks while a peer has not answered or a fence is not reached."""
 GREETED_S = 0.2

@@ -9,6 +9,7 @@ import numpy as np
 
 from kvtransfer import v1 as pb
 from kvtransfer.connection import Connection
+from kvtransfer.errors import InvalidField
 from kvtransfer.nixl_agent import Handle
 from kvtransfer.plan import Lane, Piece, Table
 
@@ -17,8 +18,14 @@ TIMED_WRITES = 8
 
 
 def scratch_lane(sender: pb.Region, receiver: pb.Region) -> Lane:
-    """The two scratch regions, as far as both reach, as a lane of one item."""
+    """The two scratch regions, as far as both reach, as a lane of one item.
+
+    Raises:
+        InvalidField: one of them is empty.
+    """
     nbytes = min(region.item_count * region.item_stride for region in (sender, receiver))
+    if nbytes < 1:
+        raise InvalidField("layout.scratch", f"holds {nbytes} bytes")
     return Lane(sender.memory, receiver.memory, _table(sender, nbytes), _table(receiver, nbytes))
 
 
