@@ -7,10 +7,9 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 from google.protobuf import message_factory
 from google.protobuf.message import DecodeError, Message
-from google.rpc import status_pb2
 from kvtransfer.v1 import service_pb2
 
-from kvservice.domain.errors import DomainError, LimitReached
+from kvservice.domain.errors import DomainError, Draining, LimitReached
 from kvservice.transport.answers import MESSAGE_BYTES
 from kvservice.transport.statuses import internal, status_of
 
@@ -19,6 +18,9 @@ SERVICE = service_pb2.DESCRIPTOR.services_by_name["KVTransfer"]
 M = TypeVar("M", bound=Message)
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
+
+# UNAVAILABLE is worth retrying where nobody answered, and not where somebody said that he is leaving.
+_NO_RETRY = ("grpc-retry-pushback-ms", "-1")
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _log = logging.getLogger(__name__)
@@ -98,17 +100,14 @@ def _encode(message: Message) -> bytes:
 
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
+    status = internal()
     if isinstance(error, DomainError):
         status = status_of(error)
+    elif isinstance(error, DecodeError):
+        _log.warning("a message could not be decoded: %s", error)
     else:
-        status = internal()
-        if isinstance(error, DecodeError):
-            _log.warning("a message could not be decoded: %s", error)
-        else:
-            _log.error("a call failed", exc_info=error)
-    await _abort_with(context, status)
-
-
-async def _abort_with(context: Context, status: status_pb2.Status) -> NoReturn:
-    details = (("grpc-status-details-bin", status.SerializeToString()),)
-    await context.abort(_CODES[status.code], status.message, details)
+        _log.error("a call failed", exc_info=error)
+    trailers = [("grpc-status-details-bin", status.SerializeToString())]
+    if isinstance(error, Draining):
+        trailers.append(_NO_RETRY)
+    await context.abort(_CODES[status.code], status.message, tuple(trailers))

@@ -1,6 +1,7 @@
 """The real server in a thread of this process, so that a test can look at its tables."""
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -34,6 +35,10 @@ class RunningServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the thread."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -55,3 +60,7 @@ class RunningServer:
             return self.server.service.control.sizes()
 
         return self.run(read)  # type: ignore[no-any-return]
+
+    def entries(self) -> list[int]:
+        """The same, as numbers."""
+        return list(dataclasses.asdict(self.sizes()).values())
