@@ -4,17 +4,19 @@ import dataclasses
 import signal
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from kvtransfer import v1 as pb
 from kvtransfer._version import __version__
 from kvtransfer.client import Client
 
 from kvservice.config import Config, parse
 from kvservice.domain.policy import Policy
 from transport.command import Command, run
-from transport.worker import new_join, pair
+from transport.worker import Worker, new_join, pair
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +46,15 @@ def test_a_taken_port_is_fatal_with_a_sentence() -> None:
         assert second.stdout == ""
         assert f"kvservice: cannot listen on {command.target}" in second.stderr
         assert "Traceback" not in second.stderr
+
+
+def test_a_service_that_was_stopped_holds_its_own_silence_against_nobody() -> None:
+    with Command("--port", "0") as command, Client(command.target) as client:
+        worker = Worker(client, "p", pb.ROLE_PREFILL, lease_ttl={"seconds": 1})
+        command.signal(signal.SIGSTOP)
+        time.sleep(2.5)  # far longer than the lease
+        command.signal(signal.SIGCONT)
+        client.heartbeat(worker.ref)
 
 
 def test_a_flag_wins_over_its_variable_and_this_over_the_default() -> None:
