@@ -98,7 +98,7 @@ def pages_equal_on_both_sides(run: Run) -> list[str]:
     return faults
 
 
-def every_token_s_page_moved(run: Run) -> list[str]:
+def every_page_was_sent(run: Run) -> list[str]:
     faults = []
     wanted = {r.room: -(-r.prompt_tokens // run.page_tokens) for r in run.results if not r.error}
     for room, rank, ours, _ in _pairs(run):
@@ -196,7 +196,7 @@ CHECKS: list[Callable[[Run], list[str]]] = [
     tokens_equal_reference,
     logits_equal_reference,
     pages_equal_on_both_sides,
-    every_token_s_page_moved,
+    every_page_was_sent,
     slots_equal_on_both_sides,
     untouched_memory_holds_its_canary,
     no_page_was_used_twice,

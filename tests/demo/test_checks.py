@@ -12,8 +12,9 @@ from examples.pd_llm.notes import Moved, Notes
 from examples.pd_llm.result import Result
 
 ROOM = 77
-PAGE_BYTES = 2 * 30 * 16 * 64 * 4
+PAGE_BYTES = 2 * 30 * 16 * 64 * 4  # keys and values, layers, tokens, dimensions of the one head, fp32
 SLOT_BYTES = 64 + 49152 * 4
+MOVED_BYTES = 2 * PAGE_BYTES + SLOT_BYTES
 
 
 def notes(engine: str, rank: int) -> Notes:
@@ -31,15 +32,20 @@ def notes(engine: str, rank: int) -> Notes:
         logits={ROOM: ["aa", "bb"] if decoding else ["aa"]},
         moved={ROOM: Moved([first, first + 1], first, [["01"] * 60, ["02"] * 60], ["03", "04"])},
         untouched={"pages": 9, "slots": 9, "page_hits": [], "slot_hits": []},
-        links=[]
-        if decoding
-        else [{"instance_id": f"agent of decode {rank}", "moved_bytes": 2 * PAGE_BYTES + SLOT_BYTES}],
+        links=[] if decoding else [{"instance_id": f"agent of decode {rank}", "moved_bytes": MOVED_BYTES}],
     )
 
 
 @pytest.fixture
 def run() -> Run:
-    result = Result("Hello", room=ROOM, output_ids=[5, 6], first_token_s=0.5, parts_s={"prefill": 0.3, "transfer": 0.2})
+    result = Result(
+        "Hello",
+        room=ROOM,
+        prompt_tokens=20,
+        output_ids=[5, 6],
+        first_token_s=0.5,
+        parts_s={"prefill": 0.3, "transfer": 0.2},
+    )
     return Run(
         config=SMOLLM2,
         tp=3,
@@ -74,7 +80,7 @@ def _other_page(run: Run) -> None:
 
 def _page_missing(run: Run) -> None:
     del run.prefill[0].moved[ROOM]
-    run.prefill[0].links[0]["moved_bytes"] = 0
+    run.prefill[0].links.clear()
 
 
 def _other_slot(run: Run) -> None:
@@ -130,7 +136,7 @@ def _byte_too_few(run: Run) -> None:
         (_same_pages, "page_lists_differ_by_rank", "room 77: decode-tp1 and decode-tp0 use the same pages [15, 16]"),
         (_poll_not_ended, "every_poll_ended_in_success", f"room 77, prefill-tp2: polls {[KVPoll.TRANSFERRING]}"),
         (_same_process, "processes_are_distinct", "pids [100, 110, 120, 105, 115, 120]"),
-        (_byte_too_few, "nixl_moved_every_byte", "prefill-tp1 to decode-tp1: 442431 bytes, 442432 wanted"),
+        (_byte_too_few, "nixl_moved_every_byte", "prefill-tp1 to decode-tp1: 688191 bytes, 688192 wanted"),
     ],
 )
 def test_each_fault_is_found_by_its_check_alone(run: Run, damage: Callable[[Run], None], name: str, fault: str) -> None:
@@ -142,7 +148,7 @@ def test_pages_that_one_side_never_showed_are_a_fault(run: Run) -> None:
     _page_missing(run)
     found = faults(run)
     assert found["pages_equal_on_both_sides"] == ["room 77, rank 0: pages were not seen on both sides"]
-    assert found["nixl_moved_every_byte"] == ["prefill-tp0 to decode-tp0: 0 bytes, 0 wanted"]
+    assert found["every_page_was_sent"] == ["room 77, rank 0, group kv: 0 pages moved, the prompt has 2"]
 
 
 @pytest.mark.parametrize(
