@@ -41,12 +41,12 @@ class Command:
         self.target = found.group(1)
         return self
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Its exit status and what it logged."""
-        self.signal(number)
+        self.send_signal(number)
         _, logged = self._process.communicate(timeout=TIMEOUT)
         return self._process.returncode, logged
 

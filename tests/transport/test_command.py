@@ -51,9 +51,9 @@ def test_a_taken_port_is_fatal_with_a_sentence() -> None:
 def test_a_service_that_was_stopped_holds_its_own_silence_against_nobody() -> None:
     with Command("--port", "0") as command, Client(command.target) as client:
         worker = Worker(client, "p", pb.ROLE_PREFILL, lease_ttl={"seconds": 1})
-        command.signal(signal.SIGSTOP)
+        command.send_signal(signal.SIGSTOP)
         time.sleep(2.5)  # far longer than the lease
-        command.signal(signal.SIGCONT)
+        command.send_signal(signal.SIGCONT)
         client.heartbeat(worker.ref)
 
 
