@@ -228,13 +228,10 @@ class Mover:
 
     def _rest(self) -> None:
         """Leave the core to others for as long as nobody would notice."""
-        pause = self._pause(time.monotonic())
-        if pause >= SETTLING_SLEEP_S:
+        if pause := self._pause(time.monotonic()):
             with self._wake:
-                if not self._actions and self._closing_until is None:
+                if not self._actions:
                     self._wake.wait(pause)
-        elif pause:
-            time.sleep(pause)
 
     def _pause(self, now: float) -> float:
         if self._busy or any(not run.waiting for run in self._posts.values()):
