@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 GEN := .cache/gen-venv
+# Without a Go toolchain GO is empty, and what concerns Go is skipped.
+GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
+GOTOOLS := .cache/go/bin
 ARGS ?=
 
 .PHONY: help setup demo serve test check lint type proto proto-check bench clean
@@ -47,11 +50,19 @@ $(GEN)/.done: requirements/gen.lock $(VENV)/.done
 	@$(BIN)/uv pip install --python $(GEN)/bin/python --require-hashes --quiet -r requirements/gen.lock
 	@touch $@
 
-proto: $(GEN)/.done ## Generate the protobuf code
-	@PATH="$(CURDIR)/$(GEN)/bin:$$PATH" $(GEN)/bin/python tools/protos.py generate clients/python
+$(GOTOOLS)/.done:
+ifneq ($(GO),)
+	@GOBIN="$(CURDIR)/$(GOTOOLS)" $(GO) install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+	@GOBIN="$(CURDIR)/$(GOTOOLS)" $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+	@GOBIN="$(CURDIR)/$(GOTOOLS)" $(GO) install honnef.co/go/tools/cmd/staticcheck@v0.8.2
+	@touch $@
+endif
 
-proto-check: $(GEN)/.done ## Lint the protos; fail if generating them again would change anything
-	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(BIN):$$PATH" $(GEN)/bin/python tools/protos.py check
+proto: $(GEN)/.done $(GOTOOLS)/.done ## Generate the protobuf code
+	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(GOTOOLS):$$PATH" $(GEN)/bin/python tools/protos.py generate
+
+proto-check: $(GEN)/.done $(GOTOOLS)/.done ## Lint the protos; fail if generating them again would change anything
+	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(BIN):$(CURDIR)/$(GOTOOLS):$$PATH" $(GEN)/bin/python tools/protos.py check
 
 bench: $(VENV)/.done ## Benchmarks; ARGS=transfer
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -1,9 +1,10 @@
 """Generates the protobuf code, lints the protos, and checks that the committed code is what they generate.
 
-Runs in the generator's environment (requirements/gen.in); `buf` is looked up on PATH.
+Runs in the generator's environment (requirements/gen.in); `buf` and the Go generators are looked up on PATH.
 """
 
 import filecmp
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,10 @@ from grpc_tools import protoc
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
 PYTHON = ROOT / "clients" / "python"
+GO = ROOT / "clients" / "go"
+GO_MODULE = "github.com/kvtransfer/kvtransfer/clients/go"
+GENERATED = (("*_pb2*.py*", PYTHON), ("*.pb.go", GO))
+"""Which files are generated, and what they are relative to."""
 
 
 def run_protoc(*args: str, only: str = "*") -> None:
@@ -28,10 +33,20 @@ def run_protoc(*args: str, only: str = "*") -> None:
         sys.exit("protoc failed")
 
 
-def generate(out: Path) -> None:
+def generate_python(out: Path) -> None:
     """Writes the Python code under `out`."""
     run_protoc(f"--python_out={out}", f"--pyi_out={out}")
     run_protoc(f"--grpc_python_out={out}", f"--mypy_grpc_out=quiet:{out}", only="service")
+
+
+def generate_go(out: Path) -> None:
+    """Writes the Go code under `out`."""
+    run_protoc(f"--go_out={out}", f"--go_opt=module={GO_MODULE}")
+    run_protoc(f"--go-grpc_out={out}", f"--go-grpc_opt=module={GO_MODULE}", only="service")
+
+
+def can_generate_go() -> bool:
+    return all(shutil.which(name) for name in ("protoc-gen-go", "protoc-gen-go-grpc"))
 
 
 def lint() -> None:
@@ -45,20 +60,28 @@ def lint() -> None:
 
 
 def check_drift() -> None:
+    stale: set[Path] = set()
     with tempfile.TemporaryDirectory() as folder:
-        generate(Path(folder))
-        fresh = {path.relative_to(folder) for path in Path(folder).rglob("*_pb2*.py*")}
-        committed = {path.relative_to(PYTHON) for path in (PYTHON / "kvtransfer" / "v1").glob("*_pb2*.py*")}
-        stale = fresh ^ committed
-        stale |= {name for name in fresh & committed if not filecmp.cmp(Path(folder) / name, PYTHON / name, False)}
+        generate_python(Path(folder))
+        if can_generate_go():
+            generate_go(Path(folder))
+        for pattern, root in GENERATED if can_generate_go() else GENERATED[:1]:
+            fresh = {path.relative_to(folder) for path in Path(folder).rglob(pattern)}
+            committed = {path.relative_to(root) for path in (root / "kvtransfer" / "v1").glob(pattern)}
+            stale |= fresh ^ committed
+            stale |= {name for name in fresh & committed if not filecmp.cmp(Path(folder) / name, root / name, False)}
     if stale:
         sys.exit("generated code is stale, run `make proto`: " + ", ".join(sorted(map(str, stale))))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "generate":
-        generate(Path(sys.argv[2]))
+        generate_python(PYTHON)
+        if can_generate_go():
+            generate_go(GO)
     else:
         lint()
         check_drift()
         print("protos: lint-clean, generated code up to date")
+    if not can_generate_go():
+        print("protos: Go code left alone, there is no Go toolchain")
