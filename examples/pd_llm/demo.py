@@ -59,7 +59,7 @@ async def demo(args: argparse.Namespace, folder: Path) -> int:
     await asyncio.to_thread(weights_file.prepare, say=say)
     evidence = folder / "evidence"
     evidence.mkdir()
-    options = Options(tp=args.tp, device=args.device, timeout_s=100 * args.tp, evidence=evidence, damage=args.damage)
+    options = Options(tp=args.tp, device=args.device, timeout_s=300, evidence=evidence, damage=args.damage)
     prompts = waves(args.prompts)
     began = time.monotonic()
     async with Children(folder) as children:

@@ -63,13 +63,14 @@ def _times(run: Run) -> str:
 
 
 def _polls(run: Run) -> str:
-    """What each tensor-parallel worker polled, room by room."""
-    lines = ["KVPoll of each room, by worker"]
+    """Where each tensor-parallel worker's poll ended, room by room."""
+    lines = ["Last KVPoll of each room, by tensor-parallel rank"]
     for i, result in enumerate(run.results, 1):
-        for notes in [*run.prefill, *run.decode]:
-            if result.room in notes.polls:
-                polls = " > ".join(poll_names(notes.polls[result.room]))
-                lines.append(f"  {i:2} room {result.room:19}  {notes.name:12} {polls}")
+        sides = []
+        for engine, ranks in (("prefill", run.prefill), ("decode", run.decode)):
+            polls = [poll_names(notes.polls.get(result.room, []))[-1:] or ["none"] for notes in ranks]
+            sides.append(f"{engine} {' '.join(last for (last,) in polls)}")
+        lines.append(f"  {i:2} room {result.room:<19}  {', '.join(sides)}")
     return "\n".join(lines)
 
 

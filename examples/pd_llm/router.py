@@ -9,16 +9,12 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
-import grpc
 from aiohttp import web
-from kvtransfer import v1 as pb
-from kvtransfer.v1.service_pb2_grpc import KVTransferStub
-
-if TYPE_CHECKING:
-    from kvtransfer.v1.service_pb2_grpc import KVTransferAsyncStub
+from kvtransfer.client import Client
+from kvtransfer.errors import KVTransferError
 
 from . import sampling
 from .http_process import serve
@@ -26,10 +22,12 @@ from .json_http import error, errors_as_json, json_body, str_field
 from .request_errors import BadRequest
 
 _FIELDS = {"text", "sampling_params", "rid", "stream"}
+_MESSAGE_LIMIT = 1024
+"""Characters that an Abort may say."""
 
 
 class EngineRefused(Exception):
-    """An engine's answer was an error; the message is the engine's."""
+    """An engine answered with an error, whose message this is, or not at all."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -39,7 +37,7 @@ class EngineRefused(Exception):
 class Router:
     """Takes `POST /generate` in SGLang's shape. Knows neither the model nor its tokenizer."""
 
-    def __init__(self, service: "KVTransferAsyncStub", prefill: str, decode: str, timeout_s: float) -> None:
+    def __init__(self, service: Client, prefill: str, decode: str, timeout_s: float) -> None:
         """`prefill` and `decode` are the engines' addresses; `timeout_s` bounds each generation."""
         self._service, self._prefill, self._decode, self._timeout_s = service, prefill, decode, timeout_s
         self._aborts: set[asyncio.Task[None]] = set()
@@ -68,6 +66,7 @@ class Router:
             if name not in _FIELDS or (name == "stream" and value is not False):
                 raise BadRequest(f"{name}: not supported (value {value!r})")
         sampling.parse(body.get("sampling_params"))
+        rid = str_field(body, "rid") if "rid" in body else uuid.uuid4().hex
         room = secrets.randbelow(2**63 - 1) + 1
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -84,14 +83,17 @@ class Router:
         except EngineRefused as refused:
             self._abort(room, str(refused))
             return error(refused.status, str(refused), room=room)
-        return web.json_response(in_sglangs_shape(body.get("rid"), room, prompt["tokens"], accepted_ns, answer))
+        return web.json_response(in_sglangs_shape(rid, room, prompt["tokens"], accepted_ns, answer))
 
     async def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        async with self._http.post(url, json=body) as response:
-            answer: dict[str, Any] = await response.json()
-            if response.status != 200:
-                raise EngineRefused(response.status, answer["error"]["message"])
-            return answer
+        try:
+            async with self._http.post(url, json=body) as response:
+                answer: dict[str, Any] = await response.json()
+        except aiohttp.ClientError as failed:
+            raise EngineRefused(502, f"{url}: {failed}") from failed
+        if response.status != 200:
+            raise EngineRefused(response.status, answer["error"]["message"])
+        return answer
 
     def _abort(self, room: int, message: str) -> None:
         """Tell everybody in the room, without making the caller wait."""
@@ -101,13 +103,13 @@ class Router:
 
     async def _tell(self, room: int, message: str) -> None:
         try:
-            await self._service.Abort(pb.AbortRequest(rooms=[room], message=message), timeout=5)
-        except grpc.aio.AioRpcError as error:  # the room ends by a deadline of its own
-            print(f"room {room} was not aborted: {error.details()}", flush=True)
+            await asyncio.to_thread(self._service.abort, [room], message[:_MESSAGE_LIMIT])
+        except KVTransferError as error:  # the room ends by a deadline of its own
+            print(f"room {room} was not aborted: {error}", flush=True)
 
 
 def in_sglangs_shape(
-    rid: str | None, room: int, prompt_tokens: int, accepted_ns: int, answer: dict[str, Any]
+    rid: str, room: int, prompt_tokens: int, accepted_ns: int, answer: dict[str, Any]
 ) -> dict[str, Any]:
     """What `/generate` answers. Times are in seconds.
 
@@ -124,7 +126,7 @@ def in_sglangs_shape(
         "text": answer["text"],
         "output_ids": answer["output_ids"],
         "meta_info": {
-            "id": rid or uuid.uuid4().hex,
+            "id": rid,
             "finish_reason": answer["finish_reason"],
             "prompt_tokens": prompt_tokens,
             "completion_tokens": len(answer["output_ids"]),
@@ -149,8 +151,7 @@ async def main() -> None:
         "--timeout", type=float, default=120, metavar="SECONDS", help="a generation may take (default 120)"
     )
     args = parser.parse_args()
-    async with grpc.aio.insecure_channel(args.service) as channel:
-        service = KVTransferStub(channel)
+    with Client(args.service) as service:
         await serve(Router(service, args.prefill, args.decode, args.timeout).app(), args.port)
 
 
