@@ -80,6 +80,7 @@ class ControlPlane:
         self.changes = ChangeLog(start)
         self.draining = False
         self.open_rooms = 0
+        self._start = start
         self._wake = wake
         self._sequence = 0
         self._session = 0
@@ -305,7 +306,9 @@ class ControlPlane:
         if room.closed_at is None:
             room.expire(now)
             self._after(room, now)
-        elif any(self.ledger.pending((room.room, p.join_id)) for p in room.participants.values()):
+        elif room.awaits_release or any(
+            self.ledger.pending((room.room, p.join_id)) for p in room.participants.values()
+        ):
             self._timers.set(("room", room.room), now + self.policy.retention)
         else:
             del self.rooms[room.room]
@@ -514,15 +517,17 @@ class ControlPlane:
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker.ref.worker_id)
             if room is None or participant is None or participant.join_id != state.join_id:
+                if worker.instance.birth_epoch > self._start:
+                    continue  # a join that never arrived: it is sent again
                 # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
                 failure = Failure(FailureReason.SERVICE_RESTARTED, "the service does not know this join")
                 strangers[number] = RoomUpdate(
                     number, state.join_id, Poll.FAILED, Poll.FAILED, failure, (), self.changes.revision, False
                 )
                 continue
-            participant.epoch = worker.ref.epoch
-            participant.gone = False
+            room.registered(participant, worker.ref.epoch, now)
             worker.instance.joins.setdefault(number, state.join_id)
+            self._after(room, now)
             if state.poll.final:
                 progress = Progress(number, state.join_id, state.poll, 0, state.failure, state.completions)
                 self.report(worker, progress, now)

@@ -92,12 +92,19 @@ class Room:
             self._repeat(participant, peer, join)
         else:
             self._enter(participant, peer, join, now)
-        participant.epoch = epoch
+        self.registered(participant, epoch, now)
         if participant.destination is None and join.destination is not None and not participant.poll.final:
             participant.destination = join.destination
             self.tokens = self.tokens or join.destination.tokens
             self._mark(participant, now)
         self.settle(now)
+
+    def registered(self, participant: Participant, epoch: int, now: float) -> None:
+        """A participant's worker speaks under a registration, perhaps a new one."""
+        participant.gone = False
+        if participant.epoch != epoch:
+            participant.epoch = epoch
+            self._mark(participant, now)
 
     def _enter(self, participant: Participant, peer: Peer, join: Join, now: float) -> None:
         participant.join_id = join.join_id
@@ -159,6 +166,11 @@ class Room:
     def ending(self) -> bool:
         """Asked to end, or ended."""
         return self.failure is not None or self.poll.final
+
+    @property
+    def awaits_release(self) -> bool:
+        """Whether a live participant has not released; one that came back counts again, even in a closed room."""
+        return any(p.joined and not p.released and not p.gone for p in self.participants.values())
 
     def receivers(self) -> Iterator[Participant]:
         return (participant for participant in self.participants.values() if participant.role is Role.DECODE)
@@ -333,7 +345,7 @@ class Room:
         """Closes the room once its live participants have released; what is left is its tombstone."""
         if self.closed_at is not None or not self.poll.final:
             return False
-        if any(p.joined and not p.released and not p.gone for p in self.participants.values()):
+        if self.awaits_release:
             return False
         self.closed_at = now
         self.changed = True

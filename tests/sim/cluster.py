@@ -34,6 +34,8 @@ class Cluster:
         self.network = Network(world, "losses" in config.faults, "copies" in config.faults)
         self._service = SimulatedService(world, SERVICE, observe)
         self.running: dict[Seat, Process] = {}
+        self.living: list[Process] = []
+        """Every process that has not ended, those included whose rank another has."""
         self.exited: dict[Seat, list[str]] = {seat: [] for seat in _seats(config)}
         """Processes that the launcher saw exit and has not attested yet."""
         for seat in self.exited:
@@ -51,12 +53,14 @@ class Cluster:
         instance_id = str(uuid.UUID(int=self.world.chance.getrandbits(128), version=4))
         process = Process(self.world, self.fabric, self.network, self.service, seat, instance_id, attested)
         self.running[seat] = process
+        self.living.append(process)
         self.world.note("{} starts, attesting {}", process.name, [instance[:4] for instance in attested])
 
     def kill(self, process: Process) -> None:
         """Ends a process at once."""
         self.world.note("{} is killed", process.name)
         process.alive = False
+        self.living.remove(process)
         self.fabric.exited(process)
         if process.session.connection is not None:
             process.session.connection.break_off()
@@ -68,7 +72,3 @@ class Cluster:
         """Ends a process and starts another in its place."""
         self.kill(process)
         self.spawn(process.seat)
-
-    def living(self) -> list[Process]:
-        """Every process that has not ended, those included whose rank another has."""
-        return [process for process in self.fabric.processes.values() if process.alive]

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from random import Random
 
+from kvtransfer.rooms import Policy as WorkerPolicy
+
 from kvservice.domain.policy import Policy as ServicePolicy
 from kvservice.domain.types import Timeouts
-from kvtransfer.rooms import Policy as WorkerPolicy
 
 FAULTS = (
     "aborts",  # routers and engines give up, at any time
@@ -62,7 +63,7 @@ SERVICE = ServicePolicy(
     reconnect_grace=1,
     lease_ttl=3,
     max_lease_ttl=6,
-    retention=4,
+    retention=8,
 )
 WORKER = WorkerPolicy(fence_margin=0.5, settle=0.6)
 LINGER_AFTER_EXIT = 0.5

@@ -63,7 +63,7 @@ class Faults:
 
     def look_after(self) -> None:
         """The launcher ends processes that can never serve again."""
-        for process in self._cluster.living():
+        for process in list(self._cluster.living):
             if process.core.fatal is not None and process.resumes_at <= self._world.now:
                 self._kill_if_alive(process)
 
@@ -83,14 +83,14 @@ class Faults:
 
     def leave_all(self) -> None:
         """Every process ends in good order; none follows."""
-        for process in self._cluster.living():
+        for process in list(self._cluster.living):
             process.session.leave()
             self._cluster.kill(process)
 
     def _stop(self, process: Process) -> None:
         world = self._world
         if process.resumes_at < world.now:
-            seconds = world.between(0.05, world.chance.choice((0.3, 2.0, 9.0)))
+            seconds = world.between(0.05, world.chance.choice((0.3, 2.0, 6.0)))
             world.note("{} is stopped for {:.2f} s", process.name, seconds)
             world.seen["stopped past its lease"] += seconds > 3
             process.stop(seconds)

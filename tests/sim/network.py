@@ -13,7 +13,7 @@ CALL_TIMEOUT = 2.0
 
 
 class Pipe:
-    """One direction of a connection: in order, each message after a delay. After `cut`, what has not arrived is lost."""
+    """One direction of a connection: in order, each message after a delay; `cut` loses what has not arrived."""
 
     def __init__(self, world: World, deliver: Callable[[bytes], None], ended: Callable[[Any], None]) -> None:
         self._world = world

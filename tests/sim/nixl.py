@@ -176,7 +176,7 @@ class Fabric:
         delay = world.between(0.0005, 0.004)
         if self._failing and world.faulty(0.25):
             world.seen["notification late"] += 1
-            delay = world.between(0.0, 9.0)
+            delay = world.between(0.0, 14.0)
         elif world.faulty(0.1):
             delay = world.between(0.0, 0.5)
         world.after(delay, self._arrive, sender.instance_id, receiver, payload)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from google.rpc import status_pb2
+from kvtransfer import v1 as pb
+
 from kvservice.domain.control_plane import ControlPlane
 from kvservice.domain.errors import DomainError, InvalidField
 from kvservice.domain.policy import Policy
@@ -14,7 +16,6 @@ from kvservice.transport import convert
 from kvservice.transport.servicer import Servicer
 from kvservice.transport.session import SessionStream
 from kvservice.transport.statuses import status_of
-from kvtransfer import v1 as pb
 
 from .network import Connection, Network, Pipe
 from .world import World
@@ -42,11 +43,12 @@ class WorldClock:
 
 
 class SimulatedService:
-    """One life of the service. Everything that reaches it goes through `observe`."""
+    """One life of the service. Made anew, it would be another life."""
 
     def __init__(self, world: World, policy: Policy, observe: Observer) -> None:
         self._world = world
-        self._observe = observe
+        self._touched = False
+        self._observer = observe
         self.service = Service(policy, 100, clock=WorldClock(world))  # type: ignore[arg-type] # same two methods
         self._servicer = Servicer(self.service)
         self._ends: list[ServerEnd] = []
@@ -55,6 +57,11 @@ class SimulatedService:
     @property
     def control(self) -> ControlPlane:
         return self.service.control
+
+    def observe(self, ref: pb.WorkerRef | None, what: str, call: Callable[[], None]) -> None:
+        """Everything that reaches the service passes here."""
+        self._touched = True
+        self._observer(ref, what, call)
 
     def handler(self, method: str) -> Callable[[bytes], bytes | status_pb2.Status]:
         """A unary method, from bytes to bytes or to an error."""
@@ -72,7 +79,7 @@ class SimulatedService:
                     self._world.seen[f"refused {error.reason}"] += 1
                     result.append(status_of(error))
 
-            self._observe(worker, method, call)
+            self.observe(worker, method, call)
             return result[0]
 
         return handle
@@ -91,7 +98,7 @@ class SimulatedService:
 
     def accept(self, connection: Connection) -> None:
         """A worker opens a stream."""
-        self._ends.append(ServerEnd(self._world, self, connection, self._observe))
+        self._ends.append(ServerEnd(self._world, self, connection))
 
     def forget(self, end: "ServerEnd") -> None:
         """A stream is over."""
@@ -99,6 +106,9 @@ class SimulatedService:
 
     def look(self) -> None:
         """Sees to what the last step brought about: sessions with news, and the next expiry."""
+        if not self._touched:
+            return
+        self._touched = False
         for end in self._ends:
             end.look()
         due = self.control.next_due()
@@ -108,17 +118,16 @@ class SimulatedService:
 
     def _expire(self) -> None:
         self._alarm = float("inf")
-        self._observe(None, "time", lambda: self.control.expire(self._world.now))
+        self.observe(None, "time", lambda: self.control.expire(self._world.now))
 
 
 class ServerEnd:
     """The service's end of one stream: what `SessionStream.run` does, a message at a time."""
 
-    def __init__(self, world: World, service: SimulatedService, connection: Connection, observe: Observer) -> None:
+    def __init__(self, world: World, service: SimulatedService, connection: Connection) -> None:
         self._world = world
         self._service = service
         self._connection = connection
-        self._observe = observe
         self._life = contextlib.ExitStack()
         self._stream: SessionStream | None = None
         self._bell: asyncio.Event | None = None
@@ -169,7 +178,7 @@ class ServerEnd:
                 self._world.seen[f"refused {error.reason}"] += 1
                 self._end(status_of(error))
 
-        self._observe(self._ref if what == "batch" else None, what, guarded)
+        self._service.observe(self._ref if what == "batch" else None, what, guarded)
 
     def _end(self, status: status_pb2.Status | None) -> None:
         """The stream is over, by an error of the service's or because it broke."""
@@ -182,7 +191,7 @@ class ServerEnd:
         else:
             self._connection.down.finish(status)
         self._service.forget(self)
-        self._observe(None, "end of a stream", self._life.close)
+        self._service.observe(None, "end of a stream", self._life.close)
 
 
 def _finish(call: Coroutine[Any, Any, None]) -> None:

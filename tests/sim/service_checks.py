@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 
+from kvtransfer import v1 as pb
+
 from kvservice.domain.control_plane import ControlPlane
 from kvservice.domain.types import Failure, FailureReason, Poll, Role
-from kvtransfer import v1 as pb
 
 from .snapshot import ParticipantShot, RoomShot, everything, rooms_shot
 from .world import Violation, World
 
 CHANGES_NOTHING = ("Poll", "GetLinks")
+ONLY_TELLS = ("answer",)
+"""Too frequent to be looked at each time: what it changed would be noticed at the next call."""
 SOMEBODY_IS_TO_BLAME = (
     FailureReason.LEASE_EXPIRED,
     FailureReason.WORKER_REPLACED,
@@ -38,6 +41,8 @@ class ServiceChecks:
         superseded = ref is not None and _superseded(control, ref)
         before = everything(control) if superseded or what in CHANGES_NOTHING else None
         call()
+        if what in ONLY_TELLS:
+            return
         if superseded:
             self._world.seen["call of a superseded epoch"] += 1
             if everything(control) != before:
@@ -68,6 +73,8 @@ class ServiceChecks:
         if revision <= self._revisions.get(number, -1):
             raise Violation(4, f"room {number} changed from {old} to {new} under revision {revision}")
         self._check_asked(number, new)
+        if new.closed_at == self._world.now:
+            self._check_released(control, number, new, "closes")
         if old is None:
             self._world.note("room {} opens", number)
         elif old.poll is not new.poll:
@@ -86,7 +93,16 @@ class ServiceChecks:
     def _check_forgotten(self, control: ControlPlane, number: int, old: RoomShot) -> None:
         if old.closed_at is None or self._world.now < old.closed_at + control.policy.retention:
             raise Violation(1, f"room {number} is forgotten too early: {old}")
+        self._check_released(control, number, old, "is forgotten")
         self._world.note("room {} is forgotten", number)
+
+    def _check_released(self, control: ControlPlane, number: int, room: RoomShot, what: str) -> None:
+        """Nobody live still has a part in a room that goes."""
+        for name, participant in room.participants.items():
+            worker = control.registry.workers.get(name)
+            joined = participant.join_id and not participant.released
+            if joined and worker is not None and worker.ref.epoch == participant.epoch:
+                raise Violation(1, f"room {number} {what} though {name} lives and has not released it")
 
     def _check_asked(self, number: int, room: RoomShot) -> None:
         failure = room.failure
@@ -94,11 +110,6 @@ class ServiceChecks:
             raise Violation(2, f"room {number} is FAILED and nobody knows why")
         if failure is not None:
             _check_failure(f"room {number}", failure)
-        awaited = [name for name, p in room.participants.items() if p.join_id and not p.released]
-        if room.closed_at is not None and awaited:
-            live = [name for name in awaited if not self._control().rooms[number].participants[name].gone]
-            if live:
-                raise Violation(1, f"room {number} is closed though {live} have not released it")
 
     def _verdict(self, control: ControlPlane, number: int, room: RoomShot) -> None:
         receivers = [p for p in control.rooms[number].participants.values() if p.role is Role.DECODE]

@@ -1,14 +1,13 @@
 """What the service's state looks like from outside, as plain values that can be compared."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kvservice.domain.control_plane import ControlPlane
 from kvservice.domain.transfer import Participant, Room
 from kvservice.domain.types import Failure, Poll
 
 
-@dataclass(frozen=True, slots=True)
-class ParticipantShot:
+class ParticipantShot(NamedTuple):
     """What anybody may know of a participant."""
 
     join_id: int
@@ -20,8 +19,7 @@ class ParticipantShot:
     completions: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoomShot:
+class RoomShot(NamedTuple):
     """What anybody may know of a room, less its revision and instants."""
 
     poll: Poll
@@ -29,6 +27,8 @@ class RoomShot:
     sides: tuple[object, ...]
     tokens: int
     request_id: str
+    linked: bool
+    """Whether it is known who sends to whom: receivers are told."""
     closed_at: float | None
     participants: dict[str, ParticipantShot]
 
@@ -40,6 +40,7 @@ def room_shot(room: Room) -> RoomShot:
         tuple(room.sides.items()),
         room.tokens,
         room.request_id,
+        room.linked,
         room.closed_at,
         {name: _participant_shot(participant) for name, participant in room.participants.items()},
     )

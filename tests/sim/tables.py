@@ -6,36 +6,31 @@ from kvservice.domain.control_plane import ControlPlane
 
 from .cluster import Cluster
 from .process import Process
-from .world import Violation
 
 STAYS_WITH_PEERS = ("roster", "counters")
 """Of a worker: what its peers and its past fill, not its rooms."""
 
 
-def check_nothing_left(cluster: Cluster) -> None:
-    """Workers are registered and met; nothing is left of rooms."""
+def nothing_left(cluster: Cluster) -> str:
+    """What is left of rooms, though workers are still registered and met; empty if nothing."""
     control = cluster.service().control
-    left = {name: size for name, size in _rooms_of_service(control).items() if size}
     sizes = control.sizes()
-    if left or (sizes.rooms, sizes.open_rooms, sizes.pending_pages) != (0, 0, 0):
-        raise Violation(5, f"the service still holds {left}, {sizes}")
-    if sizes.workers != len(cluster.running) or sizes.timers != sizes.workers:
-        raise Violation(5, f"{len(cluster.running)} workers live, the service holds {sizes}")
-    for process in cluster.living():
+    left = {name: size for name, size in _rooms_of_service(control).items() if size}
+    if left or sizes.open_rooms or sizes.timers != sizes.workers or sizes.workers != len(cluster.running):
+        return f"{len(cluster.running)} workers live, the service holds {left}, {sizes}"
+    for process in cluster.living:
         left = {name: size for name, size in _rooms_of_worker(process).items() if size}
         if left or not process.mover.idle():
-            raise Violation(5, f"{process.name} still holds {left}")
-    if not cluster.fabric.idle():
-        raise Violation(5, "something is still on its way")
+            return f"{process.name} holds {left}"
+    return "" if cluster.fabric.idle() else "something is on its way"
 
 
-def check_all_over(cluster: Cluster) -> None:
-    """Everybody has left: the service is as new."""
+def all_over(cluster: Cluster) -> str:
+    """What is left though everybody has left; empty if nothing."""
     control = cluster.service().control
-    left = {name: size for name, size in (_rooms_of_service(control) | _sizes("pairs", control.pairs)).items() if size}
     sizes = control.sizes()
-    if left or any(vars_of(sizes).values()):
-        raise Violation(5, f"all have left, and the service still holds {left}, {sizes}")
+    left = {name: size for name, size in (_rooms_of_service(control) | _sizes("pairs", control.pairs)).items() if size}
+    return f"the service holds {left}, {sizes}" if left or any(vars_of(sizes).values()) else ""
 
 
 def vars_of(sizes: object) -> dict[str, int]:

@@ -15,7 +15,7 @@ from .memory import PAGE_TOKENS, Item
 from .process import Held, Process, Seat
 from .world import World
 
-DURATION = 15.0
+DURATION = 20.0
 """Seconds over which requests come."""
 
 

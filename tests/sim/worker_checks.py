@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from kvservice.domain.control_plane import ControlPlane
 from kvtransfer.polls import KVPoll, Released
 from kvtransfer.receiving import ReceiverRoom
 from kvtransfer.sending import SenderRoom
+
+from kvservice.domain.control_plane import ControlPlane
 
 from .memory import Item, offered_places, places_of
 from .nixl import Fabric
@@ -66,7 +67,7 @@ class WorkerChecks:
 
     def _check_verdict(self, process: Process, held: Held, told: KVPoll) -> None:
         server_room = self._control().rooms.get(held.room.room)
-        if not told.final or server_room is None:
+        if not told.final or server_room is None or held.room.refused:
             return
         participant = server_room.participants.get(process.seat.worker_id)
         ours = participant is not None and participant.join_id == held.room.join_id
