@@ -1,6 +1,8 @@
 """One open stream of a worker, without its wire."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kvservice.domain.errors import Draining, SessionReplaced
@@ -22,6 +24,7 @@ class Session:
         self.bell = bell
         self._service = service
         self._control = service.control
+        self._now = 0.0  # of the batch being applied
 
     def check(self) -> None:
         """Raises StaleEpoch, WorkerNotFound, SessionReplaced or Draining when the session has to end."""
@@ -32,25 +35,24 @@ class Session:
         if self._service.stopping:
             raise Draining("the server is shutting down")
 
-    def renew(self, draining: bool) -> None:
-        """A batch has come. Raises as `check`."""
+    @contextmanager
+    def batch(self, draining: bool) -> Iterator[None]:
+        """A batch has come, which renews the lease; its items are applied inside the block. Raises as `check`."""
         self.check()
-        with self._service.changing() as now:
-            self._control.caller(self.worker.ref, now)
-            self._control.renew(self.worker, draining, now)
+        with self._service.changing() as self._now:
+            self._control.caller(self.worker.ref, self._now)
+            self._control.renew(self.worker, draining, self._now)
+            yield
 
     def join(self, join: Join) -> None:
-        with self._service.changing() as now:
-            self._control.join(self.worker, join, now)
+        self._control.join(self.worker, join, self._now)
 
     def report(self, progress: Progress) -> None:
-        with self._service.changing() as now:
-            self._control.report(self.worker, progress, now)
+        self._control.report(self.worker, progress, self._now)
 
     def cleanup(self, item: CleanupItem) -> None:
         """What became of it is told with the news."""
-        with self._service.changing() as now:
-            release = self._control.cleanup(self.worker, item, now)
+        release = self._control.cleanup(self.worker, item, self._now)
         if self.worker.outbox is not None:
             self.worker.outbox.releases[item.room, item.join_id] = release
 

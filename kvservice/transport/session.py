@@ -2,18 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from kvtransfer import v1 as pb
 
 from kvservice.domain.errors import DomainError, InvalidField
-from kvservice.domain.types import WorkerRef
+from kvservice.domain.outbox import News
+from kvservice.domain.types import Poll, WorkerRef
 from kvservice.service.service import Service
 from kvservice.service.session import Session
 from kvservice.transport import answers, convert
 from kvservice.transport.rpc import Stream
 
 MAX_ITEMS = 1000
+
+HOLD = 0.002
+"""Seconds that an answer nobody waits for may wait for more: a message costs more than what is in it."""
+
+Item = TypeVar("Item", pb.Join, pb.Progress, pb.CleanupItem)
 
 
 class SessionStream:
@@ -25,6 +32,9 @@ class SessionStream:
         self._applied = 0
         self._answered = 0
         self._errors: list[pb.ItemError] = []
+        self._news = News()  # not written yet
+        self._hold: asyncio.TimerHandle | None = None
+        self._hold_over = False
         self._lease_ttl = answers.duration(session.worker.lease_ttl)
 
     async def run(self, first: pb.SessionRequest) -> None:
@@ -40,11 +50,14 @@ class SessionStream:
                 await self._session.bell.wait()
                 self._session.bell.clear()
             reader.result()
-            await self._answer()
+            await self._answer(hold=False)
         finally:
+            self._stop_hold()
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await reader
+
+    # --- batches ---
 
     async def _read(self) -> None:
         try:
@@ -61,34 +74,61 @@ class SessionStream:
             raise InvalidField("batch", f"must be {self._applied + 1}", request.batch)
         items = len(request.joins) + len(request.progress) + len(request.cleanups)
         convert.at_most(items, MAX_ITEMS, "joins, progress and cleanups")
-        self._session.renew(request.draining)
-        for join in request.joins:
-            with self._item(request, pb.ItemError.KIND_JOIN, join.room):
-                self._session.join(convert.join(join))
-        for progress in request.progress:
-            with self._item(request, pb.ItemError.KIND_PROGRESS, progress.room):
-                self._session.report(convert.progress(progress))
-        for cleanup in request.cleanups:
-            with self._item(request, pb.ItemError.KIND_CLEANUP, cleanup.room):
-                self._session.cleanup(convert.cleanup_item(cleanup))
+        session, kind = self._session, pb.ItemError
+        with session.batch(request.draining):
+            self._each(request.joins, lambda item: session.join(convert.join(item)), kind.KIND_JOIN)
+            self._each(request.progress, lambda item: session.report(convert.progress(item)), kind.KIND_PROGRESS)
+            self._each(request.cleanups, lambda item: session.cleanup(convert.cleanup_item(item)), kind.KIND_CLEANUP)
         self._applied = request.batch
 
-    @contextlib.contextmanager
-    def _item(self, request: pb.SessionRequest, kind: pb.ItemError.Kind, room: int) -> Iterator[None]:
+    def _each(self, items: Iterable[Item], apply: Callable[[Item], None], kind: pb.ItemError.Kind) -> None:
         """A bad item never fails the others."""
-        try:
-            yield
-        except DomainError as error:
-            self._errors.append(answers.item_error(request.batch, kind, room, error))
+        for item in items:
+            try:
+                apply(item)
+            except DomainError as error:
+                self._errors.append(answers.item_error(self._applied + 1, kind, item.room, error))
 
-    async def _answer(self) -> None:
-        """Tells all that is new, in as few messages as it takes."""
+    # --- answers ---
+
+    async def _answer(self, hold: bool = True) -> None:
+        """Tells all that is new, in as few messages as it takes; `hold` lets what is not urgent wait for more."""
         self._session.check()
-        while self._answered != self._applied or self._session.pending:
+        while self._answered != self._applied or self._session.pending or self._news:
+            if self._session.pending and len(self._news.updates) < MAX_ITEMS:
+                self._news.add(self._session.news())
+            if hold and not self._urgent() and not self._held_long_enough():
+                return
             errors, self._errors = self._errors, []
+            news, self._news = self._news, News()
             self._answered = self._applied
-            news = self._session.news()
+            self._stop_hold()
             await self._stream.write(answers.news(news, self._applied, self._lease_ttl, errors))
+
+    def _urgent(self) -> bool:
+        """Whether somebody may be waiting for it: work to do, or an end."""
+        news = self._news
+        return bool(news.offers or news.completions or self._errors) or any(
+            update.failure is not None
+            or update.poll.final
+            or (update.poll is Poll.WAITING_FOR_INPUT and bool(update.senders))
+            for update in news.updates
+        )
+
+    def _stop_hold(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+        self._hold, self._hold_over = None, False
+
+    def _held_long_enough(self) -> bool:
+        """Starts the time at the first call."""
+        if self._hold is None:
+            self._hold = asyncio.get_running_loop().call_later(HOLD, self._release)
+        return self._hold_over
+
+    def _release(self) -> None:
+        self._hold_over = True
+        self._session.bell.set()
 
 
 async def serve(service: Service, stream: Stream) -> None:
