@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from domain.plane import Plane, destination
+from domain.plane import START, Plane, destination
 from kvservice.domain.news import compose
 from kvservice.domain.outbox import News
 from kvservice.domain.policy import Policy
@@ -164,16 +164,25 @@ def test_the_end_of_a_replaced_stream_is_no_break() -> None:
     assert plane.rooms[7].failure is None
 
 
-def test_a_join_that_nobody_knows_is_told_to_have_failed_and_proves_nothing() -> None:
+def test_a_join_of_a_former_life_is_told_to_have_failed_and_proves_nothing() -> None:
     plane = opened()
     stranger = RoomState(7, 99, Poll.TRANSFERRING)
-    again = plane.again(plane.d[0], now=1.0, rooms=(stranger,))
-    plane.open_session(again)
-    [update] = plane.hear(again).updates
+    survivor = plane.enter("e", Role.DECODE, birth_epoch=START - 1, rooms=(stranger,))
+    plane.open_session(survivor)
+    [update] = plane.hear(survivor).updates
     assert (update.room, update.join_id, update.poll) == (7, 99, Poll.FAILED)
     assert update.failure is not None
     assert update.failure.reason is FailureReason.SERVICE_RESTARTED
-    assert plane.clean(again, Join(7, 99)).state is ReleaseState.UNKNOWN
+    assert plane.clean(survivor, Join(7, 99)).state is ReleaseState.UNKNOWN
+
+
+def test_a_listed_join_that_never_arrived_is_awaited() -> None:
+    plane = opened()
+    again = plane.again(plane.d[0], now=1.0, rooms=(RoomState(7, 99, Poll.BOOTSTRAPPING),))
+    plane.open_session(again)
+    assert not plane.hear(again).updates
+    plane.join(again, Join(7, 99, "p"), 1.0)
+    assert plane.poll(7) is Poll.BOOTSTRAPPING
 
 
 def test_a_listed_room_goes_on_under_the_new_epoch() -> None:
