@@ -27,7 +27,7 @@ def main() -> None:
 async def _serve(config: Config) -> None:
     server = Server(config)
     port = await server.start()
-    print(f"kvservice listening on {config.host}:{port}", flush=True)
+    print(f"kvservice listening on {server.host}:{port}", flush=True)
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)

@@ -44,6 +44,7 @@ class Server:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self.host = f"[{config.host}]" if ":" in config.host else config.host
         self.service = Service(config.policy(), config.max_watches)
         self._health = health.aio.HealthServicer()
         self._grpc = grpc.aio.server(options=OPTIONS)
@@ -58,11 +59,10 @@ class Server:
             self._grpc,
         )
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
         try:
-            port = self._grpc.add_insecure_port(f"{host}:{self.config.port}")
+            port = self._grpc.add_insecure_port(f"{self.host}:{self.config.port}")
         except RuntimeError as error:
-            raise AddressTaken(f"cannot listen on {host}:{self.config.port}: {error}") from error
+            raise AddressTaken(f"cannot listen on {self.host}:{self.config.port}: {error}") from error
         await self._grpc.start()
         self._running = asyncio.create_task(self.service.run())
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
