@@ -65,7 +65,8 @@ class Core:
             finally:
                 for action in self._rooms.take_actions():
                     self._dispatch(action)
-                if self._rooms.outgoing.pending:
+                if self._rooms.outgoing.stirred:
+                    self._rooms.outgoing.stirred = False
                     self.changed.notify_all()
 
     def _dispatch(self, action: Action | FetchLinks) -> None:

@@ -52,20 +52,31 @@ class Outgoing:
         self._marks = _Marks()
         self._sent: deque[_Sent] = deque()
         self._batch = 0
+        self.urgent = False
+        """Somebody waits for what is pending; the rest may wait for company."""
+        self.stirred = False
+        """There is something to send, or it has become urgent, since this was last set to False."""
 
     @property
     def pending(self) -> bool:
         return len(self._marks) > 0
 
     def join(self, key: JoinKey) -> None:
+        self._stir(urgent=True)
         self._marks.joins[key] = None
 
-    def progress(self, key: JoinKey) -> None:
+    def progress(self, key: JoinKey, *, urgent: bool) -> None:
+        self._stir(urgent=urgent)
         self._marks.progress[key] = None
 
     def cleanup(self, key: JoinKey) -> None:
+        self._stir(urgent=False)
         self._marks.progress.pop(key, None)  # a cleanup carries the last progress
         self._marks.cleanups[key] = None
+
+    def _stir(self, *, urgent: bool) -> None:
+        self.stirred = self.stirred or not self.pending or (urgent and not self.urgent)
+        self.urgent = self.urgent or urgent
 
     def drop(self, key: JoinKey) -> None:
         """Nothing more is to be told of a join."""
@@ -84,6 +95,7 @@ class Outgoing:
         again.progress |= self._marks.progress
         again.cleanups |= self._marks.cleanups
         self._marks = again
+        self.urgent = self.stirred = self.pending
         self._sent.clear()
         self._batch = 0
 
@@ -106,6 +118,7 @@ class Outgoing:
                     size += item.ByteSize()
             if marks:
                 break  # joins before progress before cleanups
+        self.urgent = self.urgent and self.pending
         self._sent.append(_Sent(self._batch, now, taken))
         return batch
 

@@ -86,6 +86,7 @@ class Rooms:
         self._next_post = 0
         self._next_drain = 0
         self._young_until = 0.0
+        self._offered_rooms: set[int] = set()
         self._moving: set[int] = set()
         self.busy = False  # watch for notifications closely
 
@@ -127,6 +128,7 @@ class Rooms:
         if not room.poll.final:
             self.outgoing.join(room.key)
             self._young_until = now + YOUNG
+            self._offered_rooms.add(room.room)
         self._pace(now)
 
     def abort(self, room: SenderRoom | ReceiverRoom, message: str, now: float) -> None:
@@ -140,7 +142,7 @@ class Rooms:
             return
         self._fail(room, Failure("ABORTED", "closed before the end", self.worker_id))
         room.closing = True
-        self._moving.discard(room.room)
+        self._unwatch(room)
         if isinstance(room, SenderRoom):
             self._release_sender(room)
         elif not room.sent or (room.failure is not None and not room.accepted and room.refused):
@@ -180,7 +182,7 @@ class Rooms:
             if room.closing and (not isinstance(room, SenderRoom) or not room.posts):
                 self.outgoing.cleanup(room.key)
             elif room.poll.final:
-                self.outgoing.progress(room.key)
+                self.outgoing.progress(room.key, urgent=True)
             else:
                 self.outgoing.join(room.key)
 
@@ -301,7 +303,7 @@ class Rooms:
         room = self._posts.get(post_id)
         if room is not None:
             room.partial[post_id] = moved
-            self.outgoing.progress(room.key)
+            self.outgoing.progress(room.key, urgent=False)
 
     def post_ended(
         self, post_id: int, outcome: Outcome, moved: int, error: str, disconnected: bool, now: float
@@ -416,7 +418,7 @@ class Rooms:
                 self._post(room, target, target.todo.popleft())
         if room.posts and room.poll is KVPoll.WAITING_FOR_INPUT:
             room.advance(KVPoll.TRANSFERRING)
-            self.outgoing.progress(room.key)
+            self.outgoing.progress(room.key, urgent=False)
 
     def _post(self, room: SenderRoom, target: Target, number: int) -> None:
         self._next_post += 1
@@ -434,7 +436,7 @@ class Rooms:
             payload = NOTIFICATION_PREFIX + pb.Notification(completion=completion).SerializeToString()
             self._actions.append(Notify(target.receiver.instance_id, payload))
         room.advance(KVPoll.SUCCESS)
-        self.outgoing.progress(room.key)
+        self.outgoing.progress(room.key, urgent=False)
 
     def _stop(self, room: SenderRoom) -> None:
         for post_id in room.posts:
@@ -458,8 +460,8 @@ class Rooms:
             self._fail(room, Failure("COMPLETION_MISMATCH", misfit[1], misfit[0]))
             return
         room.advance(KVPoll.SUCCESS)
-        self._moving.discard(room.room)
-        self.outgoing.progress(room.key)
+        self._unwatch(room)
+        self.outgoing.progress(room.key, urgent=True)
 
     def _moved_groups(self, room: ReceiverRoom, sender: str) -> set[str]:
         assert room.destination is not None
@@ -472,9 +474,9 @@ class Rooms:
         """Ends this worker's part and reports it. Nothing if it had ended."""
         if not room.fail(failure):
             return
-        self._moving.discard(room.room)
+        self._unwatch(room)
         if not room.closing:
-            self.outgoing.progress(room.key)
+            self.outgoing.progress(room.key, urgent=True)
         if isinstance(room, SenderRoom):
             self._stop(room)
 
@@ -496,10 +498,15 @@ class Rooms:
     def _forget(self, room: SenderRoom | ReceiverRoom) -> None:
         del self.rooms[room.room]
         self.outgoing.drop(room.key)
+        self._unwatch(room)
+
+    def _unwatch(self, room: SenderRoom | ReceiverRoom) -> None:
+        """No notification is awaited for a room any more."""
+        self._offered_rooms.discard(room.room)
         self._moving.discard(room.room)
 
     def _pace(self, now: float) -> None:
-        busy = bool(self._moving) or now < self._young_until
+        busy = bool(self._moving) or (bool(self._offered_rooms) and now < self._young_until)
         if busy != self.busy:
             self.busy = busy
             self._actions.append(Pace(busy))
