@@ -16,7 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
-from . import checks, notes, report, stack, weights_file
+from . import checks, notes, report, stack
 from .checks import Run
 from .children import ChildDied, Children
 from .config import SMOLLM2
@@ -56,7 +56,7 @@ async def demo(args: argparse.Namespace, folder: Path) -> int:
     """Run it in an empty folder; gives the exit status."""
     say: Say = (lambda _: None) if args.json else lambda line: print(line, flush=True)
     end_on_sigterm()
-    await asyncio.to_thread(weights_file.prepare, say=say)
+    await asyncio.to_thread(stack.set_up, say)
     evidence = folder / "evidence"
     evidence.mkdir()
     options = Options(tp=args.tp, device=args.device, timeout_s=300, evidence=evidence, damage=args.damage)

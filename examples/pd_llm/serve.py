@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import stack, weights_file
+from . import stack
 from .children import ChildDied, Children
 from .demo import end_on_sigterm
 from .stack import Options, Ports
@@ -36,7 +36,7 @@ def main() -> None:
 async def serve(folder: Path, options: Options) -> None:
     """Until a child dies or the task is cancelled."""
     end_on_sigterm()
-    await asyncio.to_thread(weights_file.prepare, say=print)
+    await asyncio.to_thread(stack.set_up, print)
     async with Children(folder) as children:
         running = await children.guard(stack.start(children, folder, options))
         for name, pid in running.pids.items():

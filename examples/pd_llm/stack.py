@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 
+from . import tokenizer, weights_file
 from .children import Children
 from .damage import Damage
 
@@ -67,6 +68,12 @@ def placement(device: str) -> dict[str, str]:
     return {role: f"cuda:{gpu}" if device == "cuda" else device for gpu, role in enumerate(ROLES)}
 
 
+def set_up(say: Callable[[str], None]) -> None:
+    """Make what all processes map or read, unless it is there."""
+    weights_file.prepare(say=say)
+    tokenizer.load()
+
+
 async def start(children: Children, folder: Path, options: Options) -> Stack:
     """Start everything and wait until it serves. `folder`: an empty one, where the ranks of an engine meet.
 
@@ -76,6 +83,7 @@ async def start(children: Children, folder: Path, options: Options) -> Stack:
     pids, urls = {}, {}
     python = sys.executable
     command = [str(Path(python).with_name("kvservice")), "--port", str(options.ports.service)]
+    command += ["--drain-grace", "1"]  # the engines have ended by then
     pids["kvservice"] = await children.start("kvservice", command, ENVIRONMENT)
     service = (await children.line("kvservice", r"listening on (\S+)", START_S))[1]
 

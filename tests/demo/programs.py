@@ -29,6 +29,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def wait_for_descendants(pid: int, count: int, timeout_s: float = 30) -> list[int]:
+    deadline = time.monotonic() + timeout_s
+    while len(found := descendants(pid)) < count:
+        assert time.monotonic() < deadline, f"only {found}"
+        time.sleep(0.01)
+    return found
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -1,12 +1,13 @@
 """`make demo` as a user runs it: that it is right, that it notices when it is not, and that it cleans up."""
 
 import json
+import os
 import signal
 from typing import Any
 
 import pytest
 
-from tests.demo.programs import descendants, end, start, wait_until_ended
+from tests.demo.programs import descendants, end, running, start, wait_for_descendants, wait_until_ended
 
 pytestmark = pytest.mark.usefixtures("model_weights")
 
@@ -76,14 +77,27 @@ def test_without_the_mover_nothing_is_answered() -> None:
 def test_ctrl_c_ends_every_process() -> None:
     process = start("demo")
     try:
-        assert process.stdout
-        assert any(line.startswith("asking") for line in process.stdout)
-        children = descendants(process.pid)
-        assert len(children) == 4
+        children = wait_for_descendants(process.pid, 3)  # kvservice and the engines, which have not served yet
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
         assert process.returncode == 1
         assert err == "demo: interrupted; every process has ended\n"
+        wait_until_ended(children)
+    finally:
+        end(process)
+
+
+def test_a_rank_that_dies_ends_everything_and_is_named() -> None:
+    process = start("demo")
+    try:
+        assert process.stdout
+        assert any(line.startswith("asking") for line in process.stdout)
+        children = descendants(process.pid)
+        os.kill(running("decode", children), signal.SIGKILL)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert err.startswith("demo: decode-tp0 was killed by SIGKILL. The end of its log:\n")
+        assert "listening on http://" in err
         wait_until_ended(children)
     finally:
         end(process)
