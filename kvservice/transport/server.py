@@ -5,7 +5,6 @@ import contextlib
 import logging
 
 import grpc
-from google.rpc import error_details_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -28,9 +27,6 @@ OPTIONS = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
-
-# Named so that reflection can explain the details of errors: importing it puts it into the pool that is served.
-_EXPLAINED = error_details_pb2.DESCRIPTOR.package
 
 _log = logging.getLogger(__name__)
 
