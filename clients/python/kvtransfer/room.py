@@ -22,6 +22,8 @@ class WorkerRoom:
     poll: KVPoll = KVPoll.BOOTSTRAPPING
     """This worker's own."""
     room_poll: KVPoll = KVPoll.BOOTSTRAPPING
+    failed_first: bool = False
+    """The room failed before this worker's part succeeded, which it may still do: the engine goes on seeing FAILED."""
     failure: Failure | None = None
     sent: bool = False
     """The join may have reached the service."""
@@ -43,9 +45,7 @@ class WorkerRoom:
     @property
     def shown_poll(self) -> KVPoll:
         """What the engine sees: its own poll; FAILED when the room is, unless it already succeeded."""
-        if self.room_poll is KVPoll.FAILED and self.poll is not KVPoll.SUCCESS:
-            return KVPoll.FAILED
-        return self.poll
+        return KVPoll.FAILED if self.failed_first else self.poll
 
     @property
     def ending(self) -> bool:
@@ -70,6 +70,7 @@ class WorkerRoom:
         self.accepted = True
         if not self.room_poll.final:
             self.room_poll = KVPoll(update.poll)
+            self.failed_first = self.room_poll is KVPoll.FAILED and self.poll is not KVPoll.SUCCESS
         if update.HasField("failure") and self.failure is None:
             self.failure = Failure.from_message(update.failure)
         if update.own_poll in (pb.KV_POLL_WAITING_FOR_INPUT, pb.KV_POLL_TRANSFERRING):
