@@ -16,24 +16,22 @@ from kvservice.domain.errors import (
     LimitReached,
     NotAParticipant,
     RoomNotFound,
-    RoomReused,
 )
-from kvservice.domain.layout import check_destination
+from kvservice.domain.joining import check_join, check_room, check_sides, settle_sides
 from kvservice.domain.lease import ExpiryQueue
 from kvservice.domain.links import Link
 from kvservice.domain.outbox import Outbox
-from kvservice.domain.pages import Changed, PageLedger
+from kvservice.domain.pages import PageLedger
 from kvservice.domain.pairs import Pairs, check_replica
 from kvservice.domain.policy import Policy
 from kvservice.domain.registry import Engine, Registry, Worker, worker_id_of
+from kvservice.domain.telling import Telling
 from kvservice.domain.transfer import Room
 from kvservice.domain.types import (
     CleanupItem,
     Failure,
     FailureReason,
     Join,
-    Peer,
-    PeerChange,
     PeerNews,
     Poll,
     Progress,
@@ -43,11 +41,8 @@ from kvservice.domain.types import (
     Role,
     RoomState,
     RoomUpdate,
-    Side,
     WorkerRef,
 )
-
-MAX_ROOM = 2**63 - 1
 
 Timer = tuple[Literal["room", "lease", "grace", "instance"], str | int]
 
@@ -81,7 +76,7 @@ class ControlPlane:
         self.draining = False
         self.open_rooms = 0
         self._start = start
-        self._wake = wake
+        self._telling = Telling(self.registry, self.pairs, self.ledger, wake)
         self._sequence = 0
         self._session = 0
         self._timers: ExpiryQueue[Timer] = ExpiryQueue()
@@ -120,16 +115,16 @@ class ControlPlane:
         worker = self.registry.register(said, now, replace)
         if former is not None and former.session:
             former.session = 0
-            self._wake(former)
+            self._telling.wake(former)
         self._timers.drop(("grace", worker_id))
         self._timers.set(("lease", worker_id), worker.lease_until)
         for exited in said.exited_instances:
             self._exited(worker, exited)
-        self._mark_releases(self.ledger.process_back(worker.peer.instance_id))
+        self._telling.releases(self.ledger.process_back(worker.peer.instance_id))
         self._take_rooms(worker, said.rooms, now)
         if worker.engine.ready:
             for engine_worker in [worker] if was_ready else list(worker.engine.workers.values()):
-                self._announce(engine_worker)
+                self._telling.announce(engine_worker)
             for number in list(self._unlinked.pop(said.engine_id, ())):
                 self._link(self.rooms[number], now)
         return worker
@@ -151,7 +146,7 @@ class ControlPlane:
             worker.draining = draining
             kind = PeerNews.DRAINING if draining else PeerNews.READY
             for peer in self.pairs.peers_of(worker):
-                self._tell_peer(peer, worker, kind)
+                self._telling.peer(peer, worker, kind)
 
     def deregister(self, ref: WorkerRef, drained: bool, now: float) -> None:
         """Removes a worker; an absent one or an older epoch is fine and removes nothing."""
@@ -189,22 +184,22 @@ class ControlPlane:
 
         Raises InvalidField, EngineNotFound, RoomReused, JoinConflict, LimitReached, Draining.
         """
-        self._check_join(worker, join)
+        check_join(self.registry, self.policy, worker, join)
         room = self.rooms.get(join.room)
         if room is not None and room.closed_at is not None:
-            self._check_sides(room, worker, join)
+            check_sides(room, worker, join)
             room.turn_away(worker.peer, worker.engine.role, join, now)
             self._after(room, now)
-            self._mark_room(worker.peer, room.room)
+            self._telling.room(worker.peer, room.room)
             return room
         if room is None:
             room = self._open(join.room, now)
         else:
-            self._check_sides(room, worker, join)
+            check_sides(room, worker, join)
         room.join(worker.peer, worker.ref.epoch, worker.engine.role, join, now)
         if not room.participants[worker.ref.worker_id].released:
             worker.instance.joins[join.room] = join.join_id
-        self._settle_sides(room, worker, join)
+        settle_sides(self.registry, room, worker, join)
         if not room.linked:
             self._link(room, now)
         self._after(room, now)
@@ -223,7 +218,7 @@ class ControlPlane:
 
     def room(self, number: int) -> Room:
         """A room by its number. Raises RoomNotFound, InvalidField."""
-        _check_room("room", number)
+        check_room("room", number)
         room = self.rooms.get(number)
         if room is None:
             raise RoomNotFound(f"room {number} was never opened or was forgotten", room=number)
@@ -231,7 +226,7 @@ class ControlPlane:
 
     def abort(self, number: int, message: str, now: float) -> Room:
         """Asks a room to end; one that is not open yet can no longer be. Raises InvalidField, LimitReached."""
-        _check_room("rooms", number)
+        check_room("rooms", number)
         room = self.rooms.get(number)
         failure = Failure(FailureReason.ABORTED, message)
         if room is None:
@@ -246,7 +241,7 @@ class ControlPlane:
 
     def cleanup(self, worker: Worker, item: CleanupItem, now: float) -> Release:
         """Releases a worker's part in a room and says when its own pages are free. Raises InvalidField."""
-        _check_room("items.room", item.room)
+        check_room("items.room", item.room)
         key = (item.room, item.join_id)
         room = self.rooms.get(item.room)
         participant = None if room is None else room.participants.get(worker.ref.worker_id)
@@ -269,13 +264,7 @@ class ControlPlane:
         self._session += 1
         worker.session = self._session
         self._timers.drop(("grace", worker.ref.worker_id))
-        strangers = worker.outbox.strangers if worker.outbox is not None else {}
-        worker.outbox = Outbox(strangers=strangers)
-        worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
-        for key in self.ledger.released_by(worker.peer.instance_id):
-            worker.outbox.releases[key] = self.ledger.release(key)
-        for peer in self.pairs.peers_of(worker):
-            self._tell_peer(worker, peer, PeerNews.DRAINING if peer.draining else PeerNews.READY)
+        self._telling.everything(worker)
         return self._session
 
     def session_broken(self, worker: Worker, token: int, now: float) -> None:
@@ -346,53 +335,6 @@ class ControlPlane:
 
     # --- inside ---
 
-    def _check_join(self, worker: Worker, join: Join) -> None:
-        _check_room("join.room", join.room)
-        if join.join_id == 0:
-            raise InvalidField("join.join_id", "must not be 0", join.join_id)
-        if len(join.request_id.encode()) > 128:
-            raise InvalidField("join.request_id", "must have at most 128 bytes", join.request_id)
-        if len(join.traceparent) > 64:
-            raise InvalidField("join.traceparent", "must have at most 64 characters", join.traceparent)
-        if worker.engine.role is Role.DECODE and not join.peer_engine_id:
-            raise InvalidField("join.peer_engine_id", "must be set by a decode worker")
-        if join.peer_engine_id:
-            peer = self.registry.engine(join.peer_engine_id, "join.peer_engine_id")
-            if join.peer_dp_rank is not None:
-                check_replica(peer, join.peer_dp_rank, "join.peer_dp_rank")
-        if join.destination is not None:
-            if worker.engine.role is Role.PREFILL:
-                raise InvalidField("join.destination", "must not be set by a prefill worker")
-            check_destination(worker.layout, join.destination, self.policy.max_room_indices)
-
-    def _check_sides(self, room: Room, worker: Worker, join: Join) -> None:
-        role = worker.engine.role
-        own = Side(worker.engine.engine_id, worker.rank.dp_rank)
-        sides = [(role, own)]
-        if join.peer_engine_id:
-            sides.append((role.other, Side(join.peer_engine_id, join.peer_dp_rank)))
-        for side_role, side in sides:
-            held = room.sides.get(side_role)
-            if held is None:
-                continue
-            replicas_differ = None not in (held.dp_rank, side.dp_rank) and held.dp_rank != side.dp_rank
-            if held.engine_id != side.engine_id or replicas_differ:
-                raise RoomReused(
-                    f"room {room.room} has {side_role.name.lower()} engine {held.engine_id} replica {held.dp_rank}, "
-                    f"got {side.engine_id} replica {side.dp_rank}",
-                    room=room.room,
-                )
-
-    def _settle_sides(self, room: Room, worker: Worker, join: Join) -> None:
-        room.sides[worker.engine.role] = Side(worker.engine.engine_id, worker.rank.dp_rank)
-        other = worker.engine.role.other
-        held = room.sides.get(other)
-        if join.peer_engine_id and (held is None or held.dp_rank is None):
-            dp_rank = join.peer_dp_rank
-            if dp_rank is None and self.registry.engines[join.peer_engine_id].topology.dp_size == 1:
-                dp_rank = 0
-            room.sides[other] = Side(join.peer_engine_id, dp_rank)
-
     def _open(self, number: int, now: float) -> Room:
         if self.draining:
             raise Draining("the server is shutting down and takes no new rooms")
@@ -460,7 +402,7 @@ class ControlPlane:
             self.changes.record(room)
             for participant in room.participants.values():
                 if participant.joined and not participant.released:
-                    self._mark_room(participant.peer, room.room)
+                    self._telling.room(participant.peer, room.room)
 
     def _release(self, worker: Worker, room: Room, drained: bool, now: float) -> None:
         participant = room.participants[worker.ref.worker_id]
@@ -470,7 +412,7 @@ class ControlPlane:
         if worker.outbox is not None:
             worker.outbox.forget(room.room)
         if first and participant.role is Role.PREFILL:
-            self._mark_releases(self.ledger.sender_released(room.room, worker.peer.instance_id, drained))
+            self._telling.releases(self.ledger.sender_released(room.room, worker.peer.instance_id, drained))
         if first and participant.role is Role.DECODE:
             self.ledger.receiver_released((room.room, participant.join_id))
         self._after(room, now)
@@ -478,7 +420,7 @@ class ControlPlane:
     def _prove(self, room: Room, receiver_id: str, sender_id: str) -> None:
         receiver, sender = room.participants[receiver_id], room.participants[sender_id]
         key = (room.room, receiver.join_id)
-        self._mark_releases(self.ledger.prove(key, sender.instance_id))
+        self._telling.releases(self.ledger.prove(key, sender.instance_id))
 
     def _lose(self, worker: Worker, reason: FailureReason, message: str, drained: bool, now: float) -> None:
         """A worker's registration ends: its rooms are asked to end, its peers are told."""
@@ -490,7 +432,7 @@ class ControlPlane:
         self._timers.set(("instance", instance.peer.instance_id), now + self.policy.retention)
         if worker.engine.engine_id not in self.registry.engines:
             self.pairs.forget(worker.engine.engine_id)
-        self._mark_releases(self.ledger.process_over(instance.peer.instance_id, drained))
+        self._telling.releases(self.ledger.process_over(instance.peer.instance_id, drained))
         for number in list(instance.joins):
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker_id)
@@ -498,16 +440,16 @@ class ControlPlane:
                 room.worker_gone(participant, Failure(reason, message, worker_id), now)
                 self._after(room, now)
         for peer in peers:
-            self._tell_peer(peer, worker, PeerNews.GONE)
+            self._telling.peer(peer, worker, PeerNews.GONE)
         worker.outbox = None
         worker.session = 0
-        self._wake(worker)
+        self._telling.wake(worker)
 
     def _exited(self, caller: Worker, instance_id: str) -> None:
         """A launcher saw a former process of this rank exit: its writes are over."""
         instance = self.registry.instances.get(instance_id)
         if instance is not None and instance.gone_at is not None and instance.peer.worker_id == caller.ref.worker_id:
-            self._mark_releases(self.ledger.process_over(instance_id, True))
+            self._telling.releases(self.ledger.process_over(instance_id, True))
 
     def _take_rooms(self, worker: Worker, told: Iterable[RoomState], now: float) -> None:
         """Takes a worker's complete list of rooms."""
@@ -533,33 +475,3 @@ class ControlPlane:
                 self.report(worker, progress, now)
         worker.absent = [number for number in worker.instance.joins if number not in listed and number in self.rooms]
         worker.outbox = Outbox(strangers=strangers) if strangers else None
-
-    def _announce(self, worker: Worker) -> None:
-        """A worker of a ready engine and its peers learn of each other."""
-        for peer in self.pairs.peers_of(worker):
-            self._tell_peer(peer, worker, PeerNews.READY)
-            self._tell_peer(worker, peer, PeerNews.READY)
-
-    def _tell_peer(self, told: Worker, about: Worker, kind: PeerNews) -> None:
-        if told.outbox is not None:
-            change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank)
-            told.outbox.peers[about.peer.instance_id] = change
-            self._wake(told)
-
-    def _mark_room(self, peer: Peer, number: int) -> None:
-        worker = self.registry.workers.get(peer.worker_id)
-        if worker is not None and worker.outbox is not None and worker.peer == peer:
-            worker.outbox.rooms[number] = None
-            self._wake(worker)
-
-    def _mark_releases(self, changed: Changed) -> None:
-        for peer, key in changed:
-            worker = self.registry.workers.get(peer.worker_id)
-            if worker is not None and worker.outbox is not None and worker.peer == peer:
-                worker.outbox.releases[key] = self.ledger.release(key)
-                self._wake(worker)
-
-
-def _check_room(field: str, number: int) -> None:
-    if not 1 <= number <= MAX_ROOM:
-        raise InvalidField(field, "must be in [1, 2^63)", number)

@@ -1,0 +1,61 @@
+"""Marks in workers' outboxes what they have to be told, and wakes their sessions."""
+
+from collections.abc import Callable
+
+from kvservice.domain.outbox import Outbox
+from kvservice.domain.pages import Changed, PageLedger
+from kvservice.domain.pairs import Pairs
+from kvservice.domain.registry import Registry, Worker
+from kvservice.domain.types import Peer, PeerChange, PeerNews
+
+
+class Telling:
+    """Workers without an open session are told nothing: the next one is told everything."""
+
+    def __init__(self, registry: Registry, pairs: Pairs, ledger: PageLedger, wake: Callable[[Worker], None]) -> None:
+        self.wake = wake
+        self._registry = registry
+        self._pairs = pairs
+        self._ledger = ledger
+
+    def everything(self, worker: Worker) -> None:
+        """A new stream: all that the worker must know."""
+        strangers = worker.outbox.strangers if worker.outbox is not None else {}
+        worker.outbox = Outbox(strangers=strangers)
+        worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
+        for key in self._ledger.released_by(worker.peer.instance_id):
+            worker.outbox.releases[key] = self._ledger.release(key)
+        for peer in self._pairs.peers_of(worker):
+            self.peer(worker, peer, PeerNews.DRAINING if peer.draining else PeerNews.READY)
+
+    def announce(self, worker: Worker) -> None:
+        """A worker of a ready engine and its peers learn of each other."""
+        for peer in self._pairs.peers_of(worker):
+            self.peer(peer, worker, PeerNews.READY)
+            self.peer(worker, peer, PeerNews.READY)
+
+    def peer(self, told: Worker, about: Worker, kind: PeerNews) -> None:
+        """News of a peer."""
+        if told.outbox is not None:
+            change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank)
+            told.outbox.peers[about.peer.instance_id] = change
+            self.wake(told)
+
+    def room(self, peer: Peer, number: int) -> None:
+        """A room of this process may look different to it."""
+        worker = self._listening(peer)
+        if worker is not None and worker.outbox is not None:
+            worker.outbox.rooms[number] = None
+            self.wake(worker)
+
+    def releases(self, changed: Changed) -> None:
+        """Pages of these joins may be free, or held by somebody else."""
+        for peer, key in changed:
+            worker = self._listening(peer)
+            if worker is not None and worker.outbox is not None:
+                worker.outbox.releases[key] = self._ledger.release(key)
+                self.wake(worker)
+
+    def _listening(self, peer: Peer) -> Worker | None:
+        worker = self._registry.workers.get(peer.worker_id)
+        return worker if worker is not None and worker.peer == peer else None
