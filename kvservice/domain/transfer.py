@@ -5,7 +5,7 @@ arrived and answers once, so that a sender killed after its last write loses not
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kvservice.domain.errors import JoinConflict, RoomReused
 from kvservice.domain.layout import uncovered
@@ -303,7 +303,9 @@ class Room:
         participant.poll = Poll.FAILED
         self._mark(participant, now)
         if failure is None:
-            failure = Failure(FailureReason.WORKER_REPORTED, "the worker gave no cause", participant.worker_id)
+            failure = Failure(FailureReason.WORKER_REPORTED, "the worker gave no cause")
+        if not failure.worker_id:
+            failure = replace(failure, worker_id=participant.worker_id)
         self.ask(failure, now)
 
     # --- ending ---
