@@ -75,7 +75,6 @@ class ControlPlane:
         self.changes = ChangeLog(start)
         self.draining = False
         self.open_rooms = 0
-        self._start = start
         self._telling = Telling(self.registry, self.pairs, self.ledger, wake)
         self._sequence = 0
         self._session = 0
@@ -249,13 +248,27 @@ class ControlPlane:
         if item.last is not None and (item.last.room, item.last.join_id) != key:
             raise InvalidField("items.last", f"must be of room {item.room} and the same join", item.last.room)
         if room is None or participant is None or not held:
-            if self.ledger.pending(key):  # the room is forgotten, what may land is not
-                return self.ledger.release(key)
-            return Release(item.room, item.join_id, ReleaseState.UNKNOWN)
+            if not worker.instance.known_throughout and not self.ledger.pending(key):
+                return Release(item.room, item.join_id, ReleaseState.UNKNOWN)
+            if participant is None or not participant.joined:
+                self._bury(worker, item, now)
+            return self.ledger.release(key)  # the room may be forgotten, what may land is not
         if item.last is not None and not participant.released:
             self.report(worker, item.last, now)
         self._release(worker, room, item.drained, now)
         return self.ledger.release(key)
+
+    def _bury(self, worker: Worker, item: CleanupItem, now: float) -> None:
+        """A join that was refused, or has not come yet, is given up: should it still come, it finds itself over."""
+        room = self.rooms.get(item.room)
+        if room is None:
+            self._check_tombstones()
+            room = self._new_room(item.room, now)
+            room.bury(worker.peer, worker.ref.epoch, worker.engine.role, item.join_id, now)
+            room.close_if_over(now)
+        else:
+            room.bury(worker.peer, worker.ref.epoch, worker.engine.role, item.join_id, now)
+        self._after(room, now)
 
     # --- sessions ---
 
@@ -459,7 +472,7 @@ class ControlPlane:
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker.ref.worker_id)
             if room is None or participant is None or participant.join_id != state.join_id:
-                if worker.instance.birth_epoch > self._start:
+                if worker.instance.known_throughout:
                     continue  # a join that never arrived: it is sent again
                 # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
                 failure = Failure(FailureReason.SERVICE_RESTARTED, "the service does not know this join")

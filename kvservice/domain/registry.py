@@ -32,6 +32,7 @@ class Instance:
     birth_epoch: int
     joins: dict[int, int] = field(default_factory=dict)  # room -> join_id
     gone_at: float | None = None
+    known_throughout: bool = True  # from its first registration on: a join of its that is unknown has left nothing
 
 
 @dataclass(slots=True)
@@ -142,7 +143,8 @@ class Registry:
             raise LimitReached(f"{self._policy.max_engines} engines are registered", limit="max_engines")
         self._epoch += 1
         if instance is None:
-            instance = Instance(Peer(worker_id, said.instance_id), birth or self._epoch)
+            peer = Peer(worker_id, said.instance_id)
+            instance = Instance(peer, birth or self._epoch, known_throughout=not birth)
             self.instances[said.instance_id] = instance
         instance.gone_at = None
         ttl = min(max(said.lease_ttl or self._policy.lease_ttl, MIN_LEASE_TTL), self._policy.max_lease_ttl)

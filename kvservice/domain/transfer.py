@@ -123,6 +123,8 @@ class Room:
             raise RoomReused(
                 f"room {self.room} has another join of worker {peer.worker_id}", room=self.room, worker=peer.worker_id
             )
+        if participant.released:
+            return
         if join.peer_engine_id != participant.peer_engine_id:
             raise JoinConflict(
                 f"room {self.room} was joined with peer engine {participant.peer_engine_id!r} before, "
@@ -146,6 +148,16 @@ class Room:
             peer.worker_id, role, now, join.join_id, peer.instance_id, poll=Poll.FAILED, released=True
         )
         self.changed = True
+
+    def bury(self, peer: Peer, epoch: int, role: Role, join_id: int, now: float) -> None:
+        """A worker that is not in the room gives its join up: it counts as joined, failed and released."""
+        if self.closed_at is not None and self.poll is not Poll.FAILED:
+            return  # who joins now is refused
+        self.participants[peer.worker_id] = Participant(
+            peer.worker_id, role, now, join_id, peer.instance_id, epoch, Poll.FAILED, released=True
+        )
+        self.changed = True
+        self.ask(Failure(FailureReason.ABORTED, "given up before it joined", peer.worker_id), now)
 
     def link(self, links: Iterable[Link], roles: dict[str, Role], now: float) -> None:
         """The pairs are known: each worker named is awaited."""

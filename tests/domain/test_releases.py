@@ -2,10 +2,10 @@
 
 import pytest
 
-from domain.plane import Plane
+from domain.plane import START, Plane
 from kvservice.domain.errors import InvalidField
 from kvservice.domain.policy import Policy
-from kvservice.domain.types import FailureReason, Poll, Progress, ReleaseState, Role, RoomState
+from kvservice.domain.types import FailureReason, Join, Poll, Progress, ReleaseState, Role, RoomState
 
 
 def test_pages_are_free_after_success() -> None:
@@ -49,7 +49,32 @@ def test_cleanup_is_idempotent_and_outlives_the_room() -> None:
         assert plane.clean(plane.d[0], receivers[0]).state is ReleaseState.FREE
     plane.clean(plane.p[0], senders[0])
     plane.expire(2.0)
-    assert plane.clean(plane.d[0], receivers[0], 2.0).state is ReleaseState.UNKNOWN
+    assert not plane.rooms
+    assert plane.clean(plane.d[0], receivers[0], 2.0).state is ReleaseState.FREE
+
+
+def test_a_join_given_up_before_it_came_is_free_and_stays_over() -> None:
+    plane = Plane()
+    late = Join(7, 99, "p")
+    assert plane.clean(plane.d[0], late).state is ReleaseState.FREE
+    plane.join(plane.d[0], late, 1.0)
+    assert plane.poll(7) is Poll.FAILED
+    assert plane.failed(7).worker_id == plane.d[0].ref.worker_id
+    assert plane.clean(plane.d[0], late).state is ReleaseState.FREE
+
+
+def test_a_join_given_up_before_it_came_ends_an_open_room() -> None:
+    plane = Plane()
+    plane.prefill(7)
+    assert plane.clean(plane.d[0], Join(7, 99, "p")).state is ReleaseState.FREE
+    assert plane.failed(7).worker_id == plane.d[0].ref.worker_id
+
+
+def test_an_unknown_join_of_a_process_of_a_former_life_proves_nothing() -> None:
+    plane = Plane()
+    survivor = plane.enter("e", Role.DECODE, birth_epoch=START - 1)
+    assert plane.clean(survivor, Join(7, 99)).state is ReleaseState.UNKNOWN
+    assert not plane.rooms
 
 
 def test_cleanup_carries_the_last_progress() -> None:

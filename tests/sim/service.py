@@ -42,6 +42,36 @@ class WorldClock:
         return 0.0
 
 
+class WorldLoop:
+    """In place of asyncio's loop: its timers are the world's."""
+
+    def __init__(self, world: World, service: Callable[[], "SimulatedService"]) -> None:
+        self._world = world
+        self._service = service
+
+    def get_running_loop(self) -> "WorldLoop":
+        return self
+
+    def call_later(self, delay: float, happens: Callable[[], None]) -> "WorldTimer":
+        timer = WorldTimer(happens)
+        self._world.after(delay, lambda: self._service().observe(None, "answer", timer.ring))
+        return timer
+
+
+class WorldTimer:
+    """What `call_later` returns."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        self._happens: Callable[[], None] | None = happens
+
+    def ring(self) -> None:
+        if self._happens is not None:
+            self._happens()
+
+    def cancel(self) -> None:
+        self._happens = None
+
+
 class SimulatedService:
     """One life of the service. Made anew, it would be another life."""
 

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from unittest import mock
 
+import kvservice.transport.session
 import kvtransfer.core
 
 from kvservice.domain.control_plane import ControlPlane
@@ -12,6 +14,7 @@ from kvservice.domain.control_plane import ControlPlane
 from .cluster import Cluster
 from .config import SERVICE, Config
 from .faults import Faults
+from .service import WorldLoop
 from .service_checks import ServiceChecks
 from .tables import all_over, nothing_left
 from .traffic import DURATION, Traffic
@@ -135,10 +138,14 @@ class Failed(AssertionError):
 
 
 @contextmanager
-def _simulated_time(world: World) -> Iterator[None]:
-    """The workers' clock is the world's."""
-    clock = mock.Mock(CLOCK_BOOTTIME=0, clock_gettime=lambda which: world.now)
-    with mock.patch.object(kvtransfer.core, "time", clock):
+def _simulated_time(simulation: Simulation) -> Iterator[None]:
+    """The workers' clock is the world's, and so are the timers of the service's streams."""
+    world = simulation.world
+    clock = SimpleNamespace(CLOCK_BOOTTIME=0, clock_gettime=lambda which: world.now)
+    with (
+        mock.patch.object(kvtransfer.core, "time", clock),
+        mock.patch.object(kvservice.transport.session, "asyncio", WorldLoop(world, simulation.cluster.service)),
+    ):
         yield
 
 
@@ -147,7 +154,7 @@ def run(config: Config, seen: Counter[str] | None = None, lines: int = 60) -> Si
     simulation = Simulation(config)
     world = simulation.world
     try:
-        with _simulated_time(world):
+        with _simulated_time(simulation):
             simulation.run()
     except Violation as violation:
         raise _failed(config, violation, world, lines) from None

@@ -67,7 +67,7 @@ class WorkerChecks:
 
     def _check_verdict(self, process: Process, held: Held, told: KVPoll) -> None:
         server_room = self._control().rooms.get(held.room.room)
-        if not told.final or server_room is None or held.room.refused:
+        if not told.final or server_room is None or not held.room.accepted:
             return
         participant = server_room.participants.get(process.seat.worker_id)
         ours = participant is not None and participant.join_id == held.room.join_id

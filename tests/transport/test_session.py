@@ -123,11 +123,13 @@ def test_whoever_joins_an_aborted_room_is_told_and_freed(client: Client, server:
         assert stream.wait(lambda s: s.all("releases"))[0].state == pb.Release.STATE_FREE
 
 
-def test_a_cleanup_of_an_unknown_join_proves_nothing(client: Client, server: RunningServer) -> None:
+def test_a_cleanup_of_a_join_that_never_came_buries_it(client: Client, server: RunningServer) -> None:
     [(_, receiver)] = pair(client)
     with Stream(server.target, receiver.ref) as stream:
         stream.send(cleanups=[pb.CleanupItem(room=7, join_id=5)])
-        assert stream.wait(lambda s: s.all("releases"))[0].state == pb.Release.STATE_UNKNOWN
+        assert stream.wait(lambda s: s.all("releases"))[0].state == pb.Release.STATE_FREE
+        stream.send(joins=[pb.Join(room=7, join_id=5, peer_engine_id="p")])
+        assert stream.wait_poll(7, pb.KV_POLL_FAILED).failure.message == "given up before it joined"
 
 
 def test_draining_is_told_to_peers(client: Client, server: RunningServer) -> None:

@@ -29,8 +29,6 @@ class WorkerRoom:
     """The join may have reached the service."""
     accepted: bool = False
     """The service told something of this join."""
-    refused: bool = False
-    """The service refused the join: nobody was ever told of it."""
     closing: bool = False
     deadline: float = 0.0
     """When the worker gives the room up by itself, should the service be out of reach."""

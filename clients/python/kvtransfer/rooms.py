@@ -145,7 +145,7 @@ class Rooms:
         self._unwatch(room)
         if isinstance(room, SenderRoom):
             self._release_sender(room)
-        elif not room.sent or (room.failure is not None and not room.accepted and room.refused):
+        elif not room.sent:
             self._forget(room)
             self._hand_back(room)
         else:
@@ -288,13 +288,9 @@ class Rooms:
             if isinstance(room, SenderRoom):
                 self._forget(room)
             return
-        if error.kind == pb.ItemError.KIND_JOIN and not room.accepted:
-            room.refused = True
         self._fail(room, Failure(reason, message or error.error.message))
-        room.room_poll = room.room_poll if room.room_poll.final else KVPoll.FAILED
-        if room.closing and isinstance(room, ReceiverRoom) and room.refused:
-            self._forget(room)
-            self._hand_back(room)
+        if not room.accepted:
+            room.room_poll = KVPoll.FAILED
 
     # --- what the mover tells ---
 
@@ -486,7 +482,7 @@ class Rooms:
             return
         room.handed_back = True
         self._hand_back(room)
-        if room.sent and not room.refused:
+        if room.sent:
             self.outgoing.cleanup(room.key)
         else:
             self._forget(room)
