@@ -173,6 +173,18 @@ def test_stalled_sender(pair: list[Worker]) -> None:
     assert all((a == b).all() for x, y in zip(before, after, strict=True) for a, b in zip(x, y, strict=True))
 
 
+def test_slow_chunks_are_progress(pair: list[Worker]) -> None:
+    """Chunks that take their time to compute, each less than what is allowed without progress."""
+    sender, receiver = pair
+    offer(receiver, 1, Timeouts(no_progress=1.5))
+    sender.call("sender", 1, 40)
+    for page in (0, 1):
+        sender.call("send_fenced", 1, {"kv": [page]}, 1.0)
+        wait_for(lambda: sender.call("written", 1), lambda pages, page=page: pages == page + 1)  # type: ignore[misc]
+    sender.call("send_fenced", 1, {"kv": [2]}, 1.0, slots={"aux": 1}, last=True)
+    receiver.wait_poll(1, KVPoll.SUCCESS)
+
+
 def test_misfits() -> None:
     """Two engines that do not fit: the room fails for both, with the same words."""
     with serving() as server:

@@ -90,6 +90,12 @@ class InProcess:
     def poll(self, room: int) -> KVPoll:
         return self.handles[room].poll()
 
+    def written(self, room: int) -> int:
+        """Chunks that are written to the first receiver."""
+        handle = self.handles[room]
+        assert isinstance(handle, KVSender)
+        return next((target.done for target in handle._room.targets.values()), 0)
+
     def room_poll(self, room: int) -> KVPoll:
         return self.handles[room].room_poll()
 

@@ -314,6 +314,7 @@ class Rooms:
         if outcome is Outcome.DONE:
             target.done += 1
             target.moved += moved
+            self.outgoing.progress(room.key)  # a sign of life between two chunks
             self._complete_if_served(room)
         elif outcome is Outcome.CANCELLED:
             if not room.ending and not room.poll.final:
