@@ -65,7 +65,7 @@ class Outgoing:
         self._stir(urgent=True)
         self._marks.joins[key] = None
 
-    def progress(self, key: JoinKey, *, urgent: bool) -> None:
+    def progress(self, key: JoinKey, *, urgent: bool = False) -> None:
         self._stir(urgent=urgent)
         self._marks.progress[key] = None
 
