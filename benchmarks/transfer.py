@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks import machine
@@ -48,25 +48,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Measures all cases. Raises WrongBytes."""
+    """Both shapes. Raises WrongBytes."""
     if arguments.rounds < 7:
         sys.exit(f"--rounds: must be at least 7, got {arguments.rounds}")
+    return measure((SMALL_PIECES, LARGE_PIECES), arguments.rounds)
+
+
+def measure(shapes: Sequence[Shape], rounds: int) -> Report:
+    """A row for each shape, with contiguous and with scattered pages. Raises WrongBytes."""
     report = Report("transfer", machine.describe(), COLUMNS, NOTES)
-    for shape in (SMALL_PIECES, LARGE_PIECES):
+    for shape in shapes:
         print(f"{shape.name}: starting a service and two workers", file=sys.stderr)
         with running(shape) as pair:
             report.machine["transport"] = pair.transport
             targets: set[int] = set()
             for pages in (contiguous(shape), scattered(shape)):
-                print(f"{shape.name}, {pages.name} pages: {arguments.rounds} rounds", file=sys.stderr)
-                report.rows.append(_row(shape, pages, _measure(pair, pages, arguments.rounds)))
+                print(f"{shape.name}, {pages.name} pages: {rounds} rounds", file=sys.stderr)
+                report.rows.append(_row(shape, pages, _seconds(pair, pages, rounds)))
                 targets.update(pages.targets)
             if touched := pair.decode.call("touched_pieces", sorted(targets)):
                 raise WrongBytes(f"{shape.name}: {touched} pieces were written that were no room's")
     return report
 
 
-def _measure(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
+def _seconds(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
     seconds = Seconds()
 
     def raw(method: str) -> Callable[[], None]:
