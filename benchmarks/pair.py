@@ -2,6 +2,7 @@
 
 import itertools
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from kvtransfer.client import Client
 from benchmarks.processes import Child, Service, kvservice, together
 from benchmarks.shapes import Shape
 from benchmarks.worker import Worker
+
+MAX_POLLED = 256
+"""Rooms of one Poll, by the protocol."""
 
 
 class WrongBytes(Exception):
@@ -38,13 +42,22 @@ class Pair:
 
         Returns the receivers' joins and Successes. All rooms are cleaned up.
         """
-        rooms = list(itertools.islice(self._numbers, len(sources)))
+        rooms = self.numbers(len(sources))
         self.prefill.call("send", dict(zip(rooms, sources, strict=True)))
-        while len(self.client.poll(rooms).transfers) < len(rooms):
-            pass  # the senders' joins have not all arrived
+        self.wait_joined(rooms)
         spans: list[Span] = self.decode.call("receive", dict(zip(rooms, targets, strict=True)), in_flight)
         together((self.prefill, self.decode), "finish")
         return spans
+
+    def numbers(self, count: int) -> list[int]:
+        """Rooms that were never used."""
+        return list(itertools.islice(self._numbers, count))
+
+    def wait_joined(self, rooms: Sequence[int]) -> None:
+        """Until the service knows all of the rooms."""
+        for some in (rooms[at : at + MAX_POLLED] for at in range(0, len(rooms), MAX_POLLED)):
+            while len(self.client.poll(some).transfers) < len(some):
+                time.sleep(0.001)
 
     def checked_transfer(self, sources: Sequence[Pages], targets: Sequence[Pages], in_flight: int) -> list[Span]:
         """As `transfer`, into pages that were cleared before. Raises WrongBytes."""

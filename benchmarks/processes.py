@@ -34,6 +34,12 @@ class Child:
         self._process.start()
         pipe.close()
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        assert self._process.pid is not None  # it was started
+        return self._process.pid
+
     def begin(self, method: str, *args: object) -> None:
         """Calls a method; `end` waits for it."""
         self._pipe.send((method, args))

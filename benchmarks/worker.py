@@ -13,7 +13,7 @@ from benchmarks.raw import RawAgent
 from benchmarks.shapes import Pool, Shape
 
 ROOM_TIMEOUT_S = 30.0
-LOOK_EVERY_S = 20e-6
+LOOK_EVERY_S = 50e-6
 """Between two looks of the engine's thread: it must leave the interpreter to the worker's threads."""
 
 
@@ -64,14 +64,22 @@ class Worker:
             while len(joined) < in_flight and (following := next(waiting, None)):
                 room, indices = following
                 joined[room] = time.monotonic()
-                receiver = self._manager.receiver(room, "bench-prefill")
-                receiver.offer(self._pool.shape.tokens, {"kv": indices})
-                self._open[room] = receiver
+                self._offer(room, indices)
             if not joined:
                 return spans
             for room in [room for room in joined if self._open[room].poll().final]:
                 spans.append((joined.pop(room), time.monotonic()))
             _check(until, f"rooms {sorted(joined)[:3]} did not end")
+
+    def offer(self, pages: Mapping[int, Sequence[int]]) -> None:
+        """Joins rooms, and offers pages to each."""
+        for room, indices in pages.items():
+            self._offer(room, indices)
+
+    def _offer(self, room: int, pages: Sequence[int]) -> None:
+        receiver = self._manager.receiver(room, "bench-prefill")
+        receiver.offer(self._pool.shape.tokens, {"kv": pages})
+        self._open[room] = receiver
 
     def finish(self) -> None:
         """Waits until all rooms have ended well, closes them, and takes their pages back."""
