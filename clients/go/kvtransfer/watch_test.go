@@ -106,6 +106,7 @@ func TestWatchRefusesABadRequestAtOnce(t *testing.T) {
 func TestWatchEndsWithItsContext(t *testing.T) {
 	client := dial(t)
 	ctx, cancel := context.WithCancel(inTime(t))
+	defer cancel()
 	room := newRoom()
 	for _, err := range client.Watch(ctx, &pb.WatchRequest{Rooms: []int64{room}}) {
 		if err == nil {
