@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 
+from kvtransfer.polls import KVPoll
+from kvtransfer.sending import SenderRoom
+
 from .cluster import Cluster
 from .config import Config
-from .process import Process, Seat
+from .process import Held, Process, Seat
 from .traffic import Traffic
 from .world import World
 
@@ -18,6 +21,7 @@ class Faults:
         self._world = world
         self._cluster = cluster
         self._traffic = traffic
+        self._faults = config.faults
         kinds: dict[str, tuple[float, Callable[[Process], None]]] = {
             "deaths": (5.0, self._kill),
             "leaving": (9.0, self._leave),
@@ -66,6 +70,15 @@ class Faults:
         for process in list(self._cluster.living):
             if process.core.fatal is not None and process.resumes_at <= self._world.now:
                 self._kill_if_alive(process)
+
+    def strike_after_success(self, process: Process, held: Held) -> None:
+        """The worst moments: right after a sender wrote the last byte, before anybody else knows."""
+        if not isinstance(held.room, SenderRoom) or held.room.poll is not KVPoll.SUCCESS:
+            return
+        if "deaths" in self._faults and self._world.faulty(0.05):
+            self._world.after(self._world.between(0.0, 0.004), self._kill_if_alive, process)
+        if "aborts" in self._faults and self._world.faulty(0.15):
+            self._traffic.abort(held.room.room)
 
     def _leave(self, process: Process) -> None:
         self._world.seen["leaving"] += 1

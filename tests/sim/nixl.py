@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvtransfer import v1 as pb
+from kvtransfer.actions import NOTIFICATION_PREFIX
 from kvtransfer.polls import KVPoll
 from kvtransfer.receiving import ReceiverRoom
 
@@ -53,6 +55,8 @@ class Fabric:
         self._flights: list[Flight] = []
         self._into: Counter[tuple[str, Place]] = Counter()
         self._out_of: Counter[tuple[str, Place]] = Counter()
+        self._held: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
+        """Late notifications that wait for the worst moment, by receiver and room; lost if it does not come."""
         self.processes: dict[str, Process] = {}
 
     def may_land(self, instance: str, place: Place) -> bool:
@@ -107,6 +111,7 @@ class Fabric:
         if not target.alive:
             if not flight.over:
                 world.after(world.between(0.05, 1.5), self._fail, flight, "NIXL_ERR_REMOTE_DISCONNECT", True)
+            self._tidy(flight)
             return
         item = landing.left if landing.in_socket else flight.sender.memory.contents.get(landing.source)
         self._check_landing(target, landing.target, item)
@@ -176,10 +181,19 @@ class Fabric:
         delay = world.between(0.0005, 0.004)
         if self._failing and world.faulty(0.25):
             world.seen["notification late"] += 1
+            if world.odds(0.5):
+                room = pb.Notification.FromString(payload[len(NOTIFICATION_PREFIX) :]).completion.room
+                self._held.setdefault((receiver, room), []).append((sender.instance_id, payload))
+                return
             delay = world.between(0.0, 14.0)
         elif world.faulty(0.1):
             delay = world.between(0.0, 0.5)
         world.after(delay, self._arrive, sender.instance_id, receiver, payload)
+
+    def hurry(self, receiver: str, room: int) -> None:
+        """The worst moment for late notifications: the process joins a room of that number once more. They arrive."""
+        for sender, payload in self._held.pop((receiver, room), ()):
+            self._world.after(self._world.between(0.0, 0.05), self._arrive, sender, receiver, payload)
 
     def _arrive(self, sender: str, receiver: str, payload: bytes) -> None:
         process = self.processes.get(receiver)

@@ -57,6 +57,8 @@ class Held:
     closing_planned: bool = False
     ending: bool = False
     """The engine has called close."""
+    refused: bool = False
+    """The service refused the join; a copy of it may still be accepted, which is of no use to anybody."""
     released: bool = False
     """Its pages came back."""
     polls: tuple[KVPoll, KVPoll, KVPoll] = (KVPoll.BOOTSTRAPPING, KVPoll.BOOTSTRAPPING, KVPoll.BOOTSTRAPPING)

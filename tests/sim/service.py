@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from google.rpc import status_pb2
 from kvtransfer import v1 as pb
 
+import kvservice.service.service
 from kvservice.domain.control_plane import ControlPlane
 from kvservice.domain.errors import DomainError, InvalidField
 from kvservice.domain.policy import Policy
@@ -79,7 +82,9 @@ class SimulatedService:
         self._world = world
         self._touched = False
         self._observer = observe
-        self.service = Service(policy, 100, clock=WorldClock(world))  # type: ignore[arg-type] # same two methods
+        born = SimpleNamespace(time_ns=lambda: int(world.now * 1e9), time=lambda: world.now)
+        with mock.patch.object(kvservice.service.service, "time", born):
+            self.service = Service(policy, 100, clock=WorldClock(world))  # type: ignore[arg-type] # same two methods
         self._servicer = Servicer(self.service)
         self._ends: list[ServerEnd] = []
         self._alarm = float("inf")

@@ -144,8 +144,11 @@ class WorkerSession:
     def _received(self, life: int, raw: bytes) -> None:
         if life != self._life or self.connection is None:
             return
+        news = pb.SessionResponse.FromString(raw)
+        for release in news.releases:
+            self._world.seen[f"release {pb.Release.State.Name(release.state).removeprefix('STATE_')}"] += 1
         with self._process.core.step() as rooms:
-            rooms.received(pb.SessionResponse.FromString(raw), self._world.now)
+            rooms.received(news, self._world.now)
 
     def _hang_up(self) -> None:
         """The worker cancels the call itself."""

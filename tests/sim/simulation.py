@@ -1,19 +1,21 @@
 """One run: chaos for a while, then calm, in which everything must come to its end."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from unittest import mock
 
-import kvservice.transport.session
 import kvtransfer.core
 
+import kvservice.transport.session
 from kvservice.domain.control_plane import ControlPlane
 
 from .cluster import Cluster
 from .config import SERVICE, Config
 from .faults import Faults
+from .process import Held, Process
 from .service import WorldLoop
 from .service_checks import ServiceChecks
 from .tables import all_over, nothing_left
@@ -72,7 +74,7 @@ class Simulation:
         for process in self.cluster.living:
             if process.touched:
                 process.touched = False
-                self._worker_checks.look(process, self._traffic.ended)
+                self._worker_checks.look(process, self._ended)
                 process.session.look()
         self.cluster.service().look()
 
@@ -100,6 +102,10 @@ class Simulation:
 
     def _succeeded(self, room: int) -> None:
         self._worker_checks.room_succeeded(room)
+
+    def _ended(self, process: Process, held: Held) -> None:
+        self._faults.strike_after_success(process, held)
+        self._traffic.ended(process, held)
 
     def _all_ended(self) -> bool:
         return all(held.polls[2].final for process in self.cluster.living for held in process.held)
@@ -138,12 +144,13 @@ class Failed(AssertionError):
 
 
 @contextmanager
-def _simulated_time(simulation: Simulation) -> Iterator[None]:
+def simulated_time(simulation: Simulation) -> Iterator[None]:
     """The workers' clock is the world's, and so are the timers of the service's streams."""
     world = simulation.world
     clock = SimpleNamespace(CLOCK_BOOTTIME=0, clock_gettime=lambda which: world.now)
     with (
         mock.patch.object(kvtransfer.core, "time", clock),
+        mock.patch.object(logging.getLogger("kvtransfer"), "disabled", True),
         mock.patch.object(kvservice.transport.session, "asyncio", WorldLoop(world, simulation.cluster.service)),
     ):
         yield
@@ -154,7 +161,7 @@ def run(config: Config, seen: Counter[str] | None = None, lines: int = 60) -> Si
     simulation = Simulation(config)
     world = simulation.world
     try:
-        with _simulated_time(simulation):
+        with simulated_time(simulation):
             simulation.run()
     except Violation as violation:
         raise _failed(config, violation, world, lines) from None

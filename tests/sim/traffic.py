@@ -53,8 +53,7 @@ class Traffic:
             return
         room = world.chance.getrandbits(62) + 1
         if self.attempts_of and self._on("reuse", 0.45):
-            room = world.chance.choice(list(self.attempts_of)[-3:])
-            world.seen["room id used again"] += 1
+            room = self._used_room()
         self.attempts_of[room].add(attempt)
         tokens = world.chance.randint(1, 24)
         prefix = world.chance.choice((0, 0, 0, tokens, tokens // 2 // PAGE_TOKENS * PAGE_TOKENS))
@@ -66,14 +65,22 @@ class Traffic:
         world.note("request {}: room {} to {}, {} tokens, {} held", attempt, room, replicas, tokens, prefix)
         slow = 4.0 if world.odds(0.2) else 0.05
         for seat in self._cluster.exited:
-            astray = self._on("misfits", 0.02)
-            if seat.engine_id in replicas and (seat.dp_rank == replicas[seat.engine_id] or astray):
-                if not self._on("neglect", 0.1):
-                    world.after(world.between(0.0, slow), self._open, seat, request)
+            takes_part = seat.engine_id in replicas and seat.dp_rank == replicas[seat.engine_id]
+            astray = seat.engine_id in replicas and self._on("misfits", 0.02)
+            if (takes_part or astray) and not self._on("neglect", 0.1):
+                world.after(world.between(0.0, slow), self._open, seat, request)
         if self._on("aborts", 0.2):
-            world.after(world.between(0.0, world.chance.choice((0.02, 0.5, 4.0))), self._abort, room)
+            world.after(world.between(0.0, world.chance.choice((0.02, 0.5, 4.0))), self.abort, room)
 
-    def _abort(self, room: int) -> None:
+    def _used_room(self) -> int:
+        """A room id of an earlier attempt, rather one that the service has forgotten."""
+        world, rooms = self._world, list(self.attempts_of)
+        forgotten = [room for room in rooms if room not in self._cluster.service().control.rooms]
+        world.seen["room id used again"] += 1
+        return world.chance.choice(forgotten if forgotten and world.odds(0.7) else rooms)
+
+    def abort(self, room: int) -> None:
+        """A router asks a room to end, open or not."""
         handle = self._cluster.service().handler("Abort")
         request = pb.AbortRequest(rooms=[room], message="the caller hung up")
         self._cluster.network.call(handle, request.SerializeToString(), lambda result: None)
@@ -114,6 +121,8 @@ class Traffic:
         held = Held(handle, room, request.attempt)
         process.held.append(held)
         world.note("{} joins room {} ({:x})", process.name, room.room, room.join_id)
+        if len(self.attempts_of[room.room]) > 1:
+            self._cluster.fabric.hurry(process.instance_id, room.room)
         if isinstance(handle, KVReceiver):
             self._later(process, held, 0.5, self._offer, process, held, request)
         else:

@@ -56,6 +56,7 @@ class WorkerChecks:
                     raise Violation(1, f"a poll of {whose} went from {old.name} to {new.name}")
             if room.poll is KVPoll.SUCCESS and held.polls[0] is not KVPoll.SUCCESS:
                 self._check_success(process, room)
+            held.refused = held.refused or (polls[1].final and not room.accepted)
             held.polls = polls
         failure = handle.failure()
         if held.failure is not None and failure != held.failure:
@@ -67,7 +68,7 @@ class WorkerChecks:
 
     def _check_verdict(self, process: Process, held: Held, told: KVPoll) -> None:
         server_room = self._control().rooms.get(held.room.room)
-        if not told.final or server_room is None or not held.room.accepted:
+        if not told.final or server_room is None or held.refused:
             return
         participant = server_room.participants.get(process.seat.worker_id)
         ours = participant is not None and participant.join_id == held.room.join_id
