@@ -7,6 +7,7 @@ from google.rpc import status_pb2
 from kvtransfer import v1 as pb
 from kvtransfer.errors import InvalidField, KVTransferError, ServiceUnavailable, StaleEpoch, WorkerNotFound, from_status
 from kvtransfer.roster import FetchLinks
+from kvtransfer.session import LINGER
 
 from .network import Connection, Network, Pipe
 from .world import World
@@ -37,7 +38,7 @@ class WorkerSession:
         self._ref: pb.WorkerRef | None = None
         self._lease_ttl = 0.0
         self._next_at = 0.0
-        self._looking = False
+        self._sends_at = float("inf")
         self._life = 0
         """Grows with each attempt and stream: what belongs to an older one is not heard."""
         self.connection: Connection | None = None
@@ -111,7 +112,7 @@ class WorkerSession:
 
     def _send(self, life: int, worker: pb.WorkerRef | None = None) -> None:
         """One batch, unless the lease has lapsed: then the worker hangs up."""
-        self._looking = False
+        self._sends_at = float("inf")
         if life != self._life or self.connection is None:
             return
         with self._process.core.step() as rooms:
@@ -128,11 +129,18 @@ class WorkerSession:
         self._service().copies_of(self._network, self._ref, batch)
 
     def look(self) -> None:
-        """There may be something to send."""
-        connected = self.connection is not None and not self._looking
-        if connected and self._process.rooms.outgoing.pending:
-            self._looking = True
-            self._process.after("session", self._world.between(0.0, 0.002), self._send, self._life)
+        """There may be something to send: what is urgent at once, the rest in company."""
+        outgoing = self._process.rooms.outgoing
+        if self.connection is None or not outgoing.pending:
+            return
+        due = self._world.now + (self._world.between(0.0, 0.002) if outgoing.urgent else LINGER)
+        if due < self._sends_at:
+            self._sends_at = due
+            self._process.after("session", due - self._world.now, self._send_due, self._life, due)
+
+    def _send_due(self, life: int, due: float) -> None:
+        if due == self._sends_at:
+            self._send(life)
 
     def _keep_alive(self, life: int) -> None:
         if life != self._life or self.connection is None:

@@ -134,7 +134,7 @@ class Traffic:
 
     def _later(self, process: Process, held: Held, most: float, happens: Any, *args: Any) -> None:
         """In a moment, or, where an engine neglects its rooms, perhaps never."""
-        if self._on("neglect", 0.05):
+        if self._on("neglect", 0.1):
             return
         delay = self._world.between(0.0, most) if self._world.odds(0.3) else self._world.between(0.0, 0.01)
         process.after("engine", delay, happens, *args)
