@@ -17,7 +17,7 @@ from kvservice.domain.errors import (
     NotAParticipant,
     RoomNotFound,
 )
-from kvservice.domain.joining import check_join, check_room, check_sides, settle_sides
+from kvservice.domain.joining import check_join, check_room, check_sides, is_others, settle_sides
 from kvservice.domain.lease import ExpiryQueue
 from kvservice.domain.links import Link
 from kvservice.domain.outbox import Outbox
@@ -181,8 +181,11 @@ class ControlPlane:
     def join(self, worker: Worker, join: Join, now: float) -> Room:
         """Joins a worker to a room, opening it if it is the first.
 
-        Raises InvalidField, EngineNotFound, RoomReused, JoinConflict, LimitReached, Draining.
+        Raises InvalidField, EngineNotFound, RoomNotFound, RoomReused, JoinConflict, LimitReached, Draining.
         """
+        if (join.room, join.join_id) in worker.instance.former:
+            # As a new room it would forget who was told its offer then, and may still write.
+            raise RoomNotFound(f"the service does not know this join of room {join.room}", room=join.room)
         check_join(self.registry, self.policy, worker, join)
         room = self.rooms.get(join.room)
         if room is not None and room.closed_at is not None:
@@ -248,7 +251,7 @@ class ControlPlane:
         if item.last is not None and (item.last.room, item.last.join_id) != key:
             raise InvalidField("items.last", f"must be of room {item.room} and the same join", item.last.room)
         if room is None or participant is None or not held:
-            if not worker.instance.known_throughout and not self.ledger.pending(key):
+            if key in worker.instance.former:
                 return Release(item.room, item.join_id, ReleaseState.UNKNOWN)
             if participant is None or not participant.joined:
                 self._bury(worker, item, now)
@@ -261,6 +264,8 @@ class ControlPlane:
     def _bury(self, worker: Worker, item: CleanupItem, now: float) -> None:
         """A join that was refused, or has not come yet, is given up: should it still come, it finds itself over."""
         room = self.rooms.get(item.room)
+        if room is not None and is_others(room, worker):
+            return  # who joins now is refused, and the room goes on
         if room is None:
             self._check_tombstones()
             room = self._new_room(item.room, now)
@@ -472,7 +477,7 @@ class ControlPlane:
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker.ref.worker_id)
             if room is None or participant is None or participant.join_id != state.join_id:
-                if worker.instance.known_throughout:
+                if (number, state.join_id) not in worker.instance.former:
                     continue  # a join that never arrived: it is sent again
                 # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
                 failure = Failure(FailureReason.SERVICE_RESTARTED, "the service does not know this join")
@@ -480,11 +485,13 @@ class ControlPlane:
                     number, state.join_id, Poll.FAILED, Poll.FAILED, failure, (), self.changes.revision, False
                 )
                 continue
+            worker.instance.former.discard((number, state.join_id))
             room.registered(participant, worker.ref.epoch, now)
             worker.instance.joins.setdefault(number, state.join_id)
             self._after(room, now)
             if state.poll.final:
                 progress = Progress(number, state.join_id, state.poll, 0, state.failure, state.completions)
                 self.report(worker, progress, now)
+        worker.instance.former.intersection_update((state.room, state.join_id) for state in listed.values())
         worker.absent = [number for number in worker.instance.joins if number not in listed and number in self.rooms]
         worker.outbox = Outbox(strangers=strangers) if strangers else None

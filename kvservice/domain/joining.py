@@ -57,6 +57,14 @@ def check_sides(room: Room, worker: Worker, join: Join) -> None:
             )
 
 
+def is_others(room: Room, worker: Worker) -> bool:
+    """Whether a worker's side of the room is another engine's or replica's."""
+    held = room.sides.get(worker.engine.role)
+    return held is not None and (
+        held.engine_id != worker.engine.engine_id or held.dp_rank not in (None, worker.rank.dp_rank)
+    )
+
+
 def settle_sides(registry: Registry, room: Room, worker: Worker, join: Join) -> None:
     """The first joiner of a side settles its replica; one of the other side may name it."""
     room.sides[worker.engine.role] = Side(worker.engine.engine_id, worker.rank.dp_rank)

@@ -32,7 +32,7 @@ class Instance:
     birth_epoch: int
     joins: dict[int, int] = field(default_factory=dict)  # room -> join_id
     gone_at: float | None = None
-    known_throughout: bool = True  # from its first registration on: a join of its that is unknown has left nothing
+    former: set[tuple[int, int]] = field(default_factory=set)  # joins told to a former life of the service
 
 
 @dataclass(slots=True)
@@ -144,7 +144,9 @@ class Registry:
         self._epoch += 1
         if instance is None:
             peer = Peer(worker_id, said.instance_id)
-            instance = Instance(peer, birth or self._epoch, known_throughout=not birth)
+            instance = Instance(peer, birth or self._epoch)
+            if birth:
+                instance.former = {(state.room, state.join_id) for state in said.rooms}
             self.instances[said.instance_id] = instance
         instance.gone_at = None
         ttl = min(max(said.lease_ttl or self._policy.lease_ttl, MIN_LEASE_TTL), self._policy.max_lease_ttl)

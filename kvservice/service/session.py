@@ -45,7 +45,8 @@ class Session:
             yield
 
     def join(self, join: Join) -> None:
-        self._control.join(self.worker, join, self._now)
+        if (join.room, join.join_id) not in self.worker.instance.former:  # of those it is told by an update
+            self._control.join(self.worker, join, self._now)
 
     def report(self, progress: Progress) -> None:
         self._control.report(self.worker, progress, self._now)

@@ -3,7 +3,7 @@
 import pytest
 
 from domain.plane import START, Plane
-from kvservice.domain.errors import InvalidField
+from kvservice.domain.errors import EngineNotFound, InvalidField, RoomNotFound, RoomReused
 from kvservice.domain.policy import Policy
 from kvservice.domain.types import FailureReason, Join, Poll, Progress, ReleaseState, Role, RoomState
 
@@ -72,9 +72,33 @@ def test_a_join_given_up_before_it_came_ends_an_open_room() -> None:
 
 def test_an_unknown_join_of_a_process_of_a_former_life_proves_nothing() -> None:
     plane = Plane()
-    survivor = plane.enter("e", Role.DECODE, birth_epoch=START - 1)
+    told = (RoomState(7, 99, Poll.TRANSFERRING),)
+    survivor = plane.enter("e", Role.DECODE, birth_epoch=START - 1, rooms=told)
+    with pytest.raises(RoomNotFound):
+        plane.join(survivor, Join(7, 99, "p"), 0.0)
     assert plane.clean(survivor, Join(7, 99)).state is ReleaseState.UNKNOWN
     assert not plane.rooms
+
+
+def test_a_refused_join_of_a_process_of_a_former_life_is_free() -> None:
+    plane = Plane()
+    survivor = plane.enter("e", Role.DECODE, birth_epoch=START - 1)
+    with pytest.raises(EngineNotFound):
+        plane.join(survivor, Join(7, 99, "nobody"), 0.0)
+    assert plane.clean(survivor, Join(7, 99, "nobody")).state is ReleaseState.FREE
+
+
+def test_a_refused_join_given_up_leaves_the_others_room_alone() -> None:
+    plane = Plane()
+    plane.decode(7)
+    plane.prefill(7)
+    for stranger in (plane.enter("d2", Role.DECODE), plane.enter("p2", Role.PREFILL)):
+        wrong = Join(7, 99, "p" if stranger.engine.role is Role.DECODE else "")
+        with pytest.raises(RoomReused):
+            plane.join(stranger, wrong, 0.0)
+        assert plane.clean(stranger, wrong).state is ReleaseState.FREE
+    assert plane.rooms[7].failure is None
+    assert plane.poll(7) is Poll.WAITING_FOR_INPUT
 
 
 def test_cleanup_carries_the_last_progress() -> None:

@@ -270,7 +270,7 @@ class Rooms:
             return
         if isinstance(room, SenderRoom):
             self._forget(room)
-        elif release.state == pb.Release.STATE_FREE and room.free_at is None:
+        elif room.free_at is None and (release.state == pb.Release.STATE_FREE or _proven(room, release)):
             # Any end but a Completion may leave bytes in sockets: the mover keeps reading for the settle time.
             quiet = room.poll is KVPoll.SUCCESS or room.destination is None
             room.free_at = now if quiet else now + self._policy.settle
@@ -530,3 +530,8 @@ class Rooms:
         if room is not None:
             return room.cleanup_message()
         return pb.CleanupItem(room=key[0], join_id=key[1], drained=True) if key in self._orphans else None
+
+
+def _proven(room: ReceiverRoom, release: pb.Release) -> bool:
+    """Whether a join that a restarted service does not know is free all the same: its senders have completed it."""
+    return release.state == pb.Release.STATE_UNKNOWN and room.poll is KVPoll.SUCCESS
