@@ -9,7 +9,7 @@ GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 GOTOOLS := .cache/go/bin
 ARGS ?=
 
-.PHONY: help setup demo serve test check lint type proto proto-check bench clean
+.PHONY: help setup demo serve test check lint type proto proto-check go-test bench clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -63,6 +63,22 @@ proto: $(GEN)/.done $(GOTOOLS)/.done ## Generate the protobuf code
 
 proto-check: $(GEN)/.done $(GOTOOLS)/.done ## Lint the protos; fail if generating them again would change anything
 	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(BIN):$(CURDIR)/$(GOTOOLS):$$PATH" $(GEN)/bin/python tools/protos.py check
+
+# The race detector needs a C compiler; what is built for use does without.
+RACE := $(if $(shell command -v gcc),-race)
+
+go-test: $(VENV)/.done $(GOTOOLS)/.done ## Go: gofmt, vet, staticcheck, tests against a real kvservice
+ifeq ($(GO),)
+	@echo "go-test: skipped, there is no Go toolchain"
+else
+	@set -e; for module in clients/go examples/go-router examples/go-watch; do \
+		echo "go-test: $$module"; cd $(CURDIR)/$$module; \
+		unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .); test -z "$$unformatted" || { echo "not gofmt's: $$unformatted"; exit 1; }; \
+		$(GO) vet ./...; PATH="$(dir $(GO)):$$PATH" $(CURDIR)/$(GOTOOLS)/staticcheck ./...; \
+		CGO_ENABLED=0 $(GO) build -o /dev/null ./...; \
+		CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 120s ./...; \
+	done
+endif
 
 bench: $(VENV)/.done ## Benchmarks; ARGS=transfer
 	@$(BIN)/python -m benchmarks $(ARGS)

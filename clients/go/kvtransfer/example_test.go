@@ -84,9 +84,7 @@ func ExampleWorker() {
 		worker, err := kvtransfer.StartWorker(client, &pb.RegisterWorkerRequest{
 			EngineId: engine,
 			Role:     role,
-			Topology: &pb.Topology{TpSize: 1, PpSize: 1, DpSize: 1},
-			Rank:     &pb.Rank{},
-			Layout:   layout("example"),
+			Layout:   layout("example"), // the memory that it lends
 		}, nil)
 		if err != nil {
 			log.Fatal(err)

@@ -49,14 +49,17 @@ type Worker struct {
 // StartWorker starts to register a worker, and keeps it registered until [Worker.Close].
 //
 // The registration says who it is and what memory it lends: engine_id, role, topology, rank, layout, nixl_metadata, and
-// what else is wanted. The worker itself sees to birth_epoch and rooms, and draws an instance_id if there is none. Plane
-// moves the bytes; nil if the caller does.
+// what else is wanted. Without topology and rank the engine has but this one. The worker itself sees to birth_epoch and
+// rooms, and draws an instance_id if there is none. Plane moves the bytes; nil if the caller does.
 //
 // Errors: [ErrInvalidField], for what needs no service to be seen. What the service refuses is told by [Worker.Ready].
 func StartWorker(client *Client, registration *pb.RegisterWorkerRequest, plane DataPlane) (*Worker, error) {
 	own := proto.CloneOf(registration)
 	if own.GetInstanceId() == "" {
 		own.InstanceId = newUUID()
+	}
+	if own.GetTopology() == nil && own.GetRank() == nil {
+		own.Topology, own.Rank = &pb.Topology{TpSize: 1, PpSize: 1, DpSize: 1}, &pb.Rank{}
 	}
 	if err := checkRegistration(own); err != nil {
 		return nil, err
