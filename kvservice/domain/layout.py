@@ -175,6 +175,8 @@ def _check_indices(
 def uncovered(completion: Completion, destination: Destination, moved: frozenset[str]) -> str | None:
     """Why a completion does not cover the moved groups of a destination, each position once; None if it does."""
     ranges = dict(completion.groups)
+    if len(ranges) != len(completion.groups):
+        return "a group is named twice"
     for group in destination.groups:
         if group.group not in moved:
             continue

@@ -8,9 +8,14 @@ from kvservice.domain.registry import Worker
 from kvservice.domain.transfer import Participant, Room
 from kvservice.domain.types import Peer, Role, RoomUpdate
 
-# Bounds of one message, far below 4 MiB: an index takes at most 5 bytes, an update or a release about 100.
+# Bounds of one message, far below 4 MiB, which one room more does not exceed.
 MAX_ITEMS = 1000
-MAX_INDICES = 400_000
+MAX_BYTES = 2_000_000
+
+# Bytes on the wire, at most.
+INDEX_BYTES = 5
+GROUP_BYTES = 100
+ROOM_BYTES = 1500  # an update with its failure, or a completion without its groups
 
 Key = TypeVar("Key")
 Told = TypeVar("Told")
@@ -19,14 +24,14 @@ Told = TypeVar("Told")
 def compose(worker: Worker, outbox: Outbox, rooms: dict[int, Room]) -> News:
     """Takes one message's worth of marks. Call again while `outbox.pending`."""
     news = News(updates=_take(outbox.strangers), releases=_take(outbox.releases), peers=_take(outbox.peers))
-    indices = 0
-    while outbox.rooms and len(news.updates) < MAX_ITEMS and indices < MAX_INDICES:
+    size = 0
+    while outbox.rooms and len(news.updates) < MAX_ITEMS and size < MAX_BYTES:
         number = next(iter(outbox.rooms))
         del outbox.rooms[number]
         room = rooms.get(number)
         participant = None if room is None else room.participants.get(worker.ref.worker_id)
         if room is not None and participant is not None and participant.joined:
-            indices += _tell_room(room, participant, worker, outbox, news)
+            size += _tell_room(room, participant, worker, outbox, news)
     return news
 
 
@@ -56,8 +61,8 @@ def update_of(room: Room, participant: Participant, epoch: int) -> RoomUpdate:
 
 
 def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Outbox, news: News) -> int:
-    """Adds what changed of one room; returns the indices that this takes."""
-    indices = 0
+    """Adds what changed of one room; returns about how many bytes this takes."""
+    size = 0
     if participant.role is Role.PREFILL:
         offers = room.offers_to(worker.ref.worker_id)
         receivers = sum(len(offer.receivers) for offer in offers)
@@ -65,16 +70,19 @@ def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Out
             outbox.told_offers[room.room] = receivers
             if offers:
                 news.offers.append((room.room, offers))
-                indices = sum(len(group.indices) for offer in offers for group in offer.destination.groups)
+                groups = [group for offer in offers for group in offer.destination.groups]
+                size += sum(GROUP_BYTES + INDEX_BYTES * len(group.indices) for group in groups)
     elif len(participant.completions) != outbox.told_completions.get(room.room, 0):
         outbox.told_completions[room.room] = len(participant.completions)
         news.completions.extend(participant.completions.values())
+        size += sum(ROOM_BYTES + GROUP_BYTES * len(held.groups) for held in participant.completions.values())
     update = update_of(room, participant, worker.ref.epoch)
     told = outbox.told_update.get(room.room)
     if told is None or _key(told) != _key(update):
         outbox.told_update[room.room] = update
         news.updates.append(update)
-    return indices
+        size += ROOM_BYTES
+    return size
 
 
 def _key(update: RoomUpdate) -> tuple[object, ...]:

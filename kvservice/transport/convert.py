@@ -15,7 +15,7 @@ from kvservice.domain import types
 from kvservice.domain.errors import InvalidField
 
 MAX_DURATION = 366 * 86400.0
-MAX_FAILURE_MESSAGE = 1024
+MAX_FAILURE_MESSAGE = 1024  # bytes, as the next
 MAX_WORKER_ID = 256
 MAX_ROOM = 2**63 - 1
 
@@ -260,7 +260,9 @@ def cleanup_item(message: pb.CleanupItem) -> types.CleanupItem:
 
 
 def completion(message: pb.Completion) -> types.Completion:
-    groups = tuple((group.group, tuple((span.first, span.count) for span in group.ranges)) for group in message.groups)
+    if message.bytes < 0:
+        raise InvalidField("completions.bytes", "must not be negative", message.bytes)
+    groups = tuple((group.group, _ranges(group.ranges)) for group in message.groups)
     return types.Completion(
         message.room,
         message.sender,
@@ -272,10 +274,27 @@ def completion(message: pb.Completion) -> types.Completion:
     )
 
 
+def _ranges(spans: Iterable[pb.Range]) -> types.Ranges:
+    """Neighbours become one, so that what is kept and told does not grow with the number of pieces written."""
+    ranges: list[tuple[int, int]] = []
+    for span in spans:
+        first, count = ranges[-1] if ranges else (0, 0)
+        if count > 0 and span.count > 0 and first + count == span.first:
+            ranges[-1] = first, count + span.count
+        else:
+            ranges.append((span.first, span.count))
+    return tuple(ranges)
+
+
 def _failure(message: pb.Failure, path: str) -> types.Failure:
     # Cut, not refused: a worker that fails with much to say must be heard.
     return types.Failure(
         enum(types.FailureReason, message.reason, f"{path}.reason"),
-        message.message[:MAX_FAILURE_MESSAGE],
-        message.worker_id[:MAX_WORKER_ID],
+        _cut(message.message, MAX_FAILURE_MESSAGE),
+        _cut(message.worker_id, MAX_WORKER_ID),
     )
+
+
+def _cut(text: str, most: int) -> str:
+    """The first `most` bytes of a text, less a character that would be cut in two."""
+    return text.encode()[:most].decode(errors="ignore")

@@ -32,6 +32,8 @@ class SessionStream:
         self._applied = 0
         self._answered = 0
         self._errors: list[pb.ItemError] = []
+        self._errors_told = asyncio.Event()
+        self._errors_told.set()
         self._news = News()  # not written yet
         self._hold: asyncio.TimerHandle | None = None
         self._hold_over = False
@@ -66,6 +68,7 @@ class SessionStream:
                     raise InvalidField("worker", "must be set in the first message only")
                 self._apply(request)
                 self._session.bell.set()
+                await self._errors_told.wait()  # else who never reads, but sends, would fill the memory with them
         finally:
             self._session.bell.set()
 
@@ -87,6 +90,7 @@ class SessionStream:
             try:
                 apply(item)
             except DomainError as error:
+                self._errors_told.clear()
                 self._errors.append(answers.item_error(self._applied + 1, kind, item.room, error))
 
     # --- answers ---
@@ -104,6 +108,8 @@ class SessionStream:
             self._answered = self._applied
             self._stop_hold()
             await self._stream.write(answers.news(news, self._applied, self._lease_ttl, errors))
+            if not self._errors:
+                self._errors_told.set()
 
     def _urgent(self) -> bool:
         """Whether somebody may be waiting for it: work to do, or an end."""
