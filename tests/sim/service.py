@@ -1,10 +1,9 @@
-"""kvservice without gRPC and asyncio's loop: the real service, servicer and session streams, called step by step."""
+"""kvservice without gRPC: the real service, servicer and streams, on a loop whose time is the world's."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 from google.rpc import status_pb2
@@ -12,14 +11,14 @@ from kvtransfer import v1 as pb
 
 import kvservice.service.service
 from kvservice.domain.control_plane import ControlPlane
-from kvservice.domain.errors import DomainError, InvalidField
+from kvservice.domain.errors import DomainError
 from kvservice.domain.policy import Policy
 from kvservice.service.service import Service
-from kvservice.transport import convert
 from kvservice.transport.servicer import Servicer
-from kvservice.transport.session import SessionStream
+from kvservice.transport.session import serve
 from kvservice.transport.statuses import status_of
 
+from .loop import WorldLoop
 from .network import Connection, Network, Pipe
 from .world import World
 
@@ -45,48 +44,19 @@ class WorldClock:
         return 0.0
 
 
-class WorldLoop:
-    """In place of asyncio's loop: its timers are the world's."""
-
-    def __init__(self, world: World, service: Callable[[], "SimulatedService"]) -> None:
-        self._world = world
-        self._service = service
-
-    def get_running_loop(self) -> "WorldLoop":
-        return self
-
-    def call_later(self, delay: float, happens: Callable[[], None]) -> "WorldTimer":
-        timer = WorldTimer(happens)
-        self._world.after(delay, lambda: self._service().observe(None, "answer", timer.ring))
-        return timer
-
-
-class WorldTimer:
-    """What `call_later` returns."""
-
-    def __init__(self, happens: Callable[[], None]) -> None:
-        self._happens: Callable[[], None] | None = happens
-
-    def ring(self) -> None:
-        if self._happens is not None:
-            self._happens()
-
-    def cancel(self) -> None:
-        self._happens = None
-
-
 class SimulatedService:
     """One life of the service. Made anew, it would be another life."""
 
     def __init__(self, world: World, policy: Policy, observe: Observer) -> None:
-        self._world = world
+        self.world = world
+        self.loop = WorldLoop(world, self._stirred)
+        self._running = False
         self._touched = False
         self._observer = observe
         born = SimpleNamespace(time_ns=lambda: int(world.now * 1e9), time=lambda: world.now)
         with mock.patch.object(kvservice.service.service, "time", born):
             self.service = Service(policy, 100, clock=WorldClock(world))  # type: ignore[arg-type] # same two methods
         self._servicer = Servicer(self.service)
-        self._ends: list[ServerEnd] = []
         self._alarm = float("inf")
 
     @property
@@ -110,8 +80,8 @@ class SimulatedService:
                 try:
                     result.append(getattr(self._servicer, method)(request).SerializeToString())
                 except DomainError as error:
-                    self._world.note("service refuses {}: {}", method, error)
-                    self._world.seen[f"refused {error.reason}"] += 1
+                    self.world.note("service refuses {}: {}", method, error)
+                    self.world.seen[f"refused {error.reason}"] += 1
                     result.append(status_of(error))
 
             self.observe(worker, method, call)
@@ -133,106 +103,82 @@ class SimulatedService:
 
     def accept(self, connection: Connection) -> None:
         """A worker opens a stream."""
-        self._ends.append(ServerEnd(self._world, self, connection))
-
-    def forget(self, end: "ServerEnd") -> None:
-        """A stream is over."""
-        self._ends.remove(end)
+        ServerEnd(self, connection)
 
     def look(self) -> None:
         """Sees to what the last step brought about: sessions with news, and the next expiry."""
         if not self._touched:
             return
         self._touched = False
-        for end in self._ends:
-            end.look()
+        if not (self.loop.idle or self._running):
+            self._running = True
+            self.world.after(self.world.between(0.0, 0.002), self._run)
         due = self.control.next_due()
         if due is not None and due < self._alarm:
             self._alarm = due
-            self._world.after(max(0.0, due - self._world.now) + self._world.between(0.0, 0.02), self._expire)
+            self.world.after(max(0.0, due - self.world.now) + self.world.between(0.0, 0.02), self._expire)
+
+    def _run(self) -> None:
+        self._running = False
+        self.observe(None, "answers", self.loop.run_ready)
+
+    def _stirred(self) -> None:
+        self._touched = True
 
     def _expire(self) -> None:
         self._alarm = float("inf")
-        self.observe(None, "time", lambda: self.control.expire(self._world.now))
+        self.observe(None, "time", lambda: self.control.expire(self.world.now))
 
 
 class ServerEnd:
-    """The service's end of one stream: what `SessionStream.run` does, a message at a time."""
+    """The service's end of one stream: what the real method reads from and writes to."""
 
-    def __init__(self, world: World, service: SimulatedService, connection: Connection) -> None:
-        self._world = world
+    def __init__(self, service: SimulatedService, connection: Connection) -> None:
         self._service = service
         self._connection = connection
-        self._life = contextlib.ExitStack()
-        self._stream: SessionStream | None = None
-        self._bell: asyncio.Event | None = None
+        self._arrived: deque[bytes] = deque()
+        self._waiter: asyncio.Future[None] | None = None
         self._ref: pb.WorkerRef | None = None
-        self._answering = False
         self._over = False
-        connection.up = Pipe(world, self._received, lambda reason: self._end(None))
+        connection.up = Pipe(service.world, self._received, lambda reason: self._broke())
+        self._task = service.loop.create_task(serve(service.service, self))  # type: ignore[arg-type] # a Stream
+        self._task.add_done_callback(self._ended)
 
-    def look(self) -> None:
-        if self._bell is not None and self._bell.is_set() and not self._answering:
-            self._answering = True
-            self._world.after(self._world.between(0.0, 0.002), self._answer)
+    async def read(self) -> pb.SessionRequest:
+        """The next batch."""
+        while not self._arrived:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return pb.SessionRequest.FromString(self._arrived.popleft())
 
     async def write(self, message: pb.SessionResponse) -> None:
         """What the stream writes leaves at once."""
         self._connection.down.send(message.SerializeToString())
 
     def _received(self, raw: bytes) -> None:
-        if not self._over:
-            request = pb.SessionRequest.FromString(raw)
-            self._ref = request.worker if request.HasField("worker") else self._ref
-            self._guard("batch", lambda: self._apply(request))
-
-    def _apply(self, request: pb.SessionRequest) -> None:
-        if self._stream is None:
-            session = self._life.enter_context(self._service.service.session(convert.worker_ref(request)))
-            self._stream, self._bell = SessionStream(session, self), session.bell  # type: ignore[arg-type] # writes
-        elif request.HasField("worker"):
-            raise InvalidField("worker", "must be set in the first message only")
-        assert self._bell is not None
-        self._bell.set()
-        self._stream._apply(request)
-
-    def _answer(self) -> None:
-        self._answering = False
-        if self._over or self._stream is None or self._bell is None:
-            return
-        self._bell.clear()
-        stream = self._stream
-        self._guard("answer", lambda: _finish(stream._answer()))
-
-    def _guard(self, what: str, call: Callable[[], None]) -> None:
-        def guarded() -> None:
-            try:
-                call()
-            except DomainError as error:
-                self._world.note("service ends the stream of {}: {}", self._ref and self._ref.worker_id, error)
-                self._world.seen[f"refused {error.reason}"] += 1
-                self._end(status_of(error))
-
-        self._service.observe(self._ref if what == "batch" else None, what, guarded)
-
-    def _end(self, status: status_pb2.Status | None) -> None:
-        """The stream is over, by an error of the service's or because it broke."""
         if self._over:
             return
+        self._ref = self._ref or pb.SessionRequest.FromString(raw).worker
+        self._arrived.append(raw)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+        self._service.observe(self._ref, "batch", self._service.loop.run_ready)
+
+    def _broke(self) -> None:
+        """The worker is not there any more, which ends the method."""
+        self._task.cancel()
+        self._service.observe(None, "end of a stream", self._service.loop.run_ready)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
         self._over = True
         self._connection.up.cut(0.0, None)
-        if status is None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
             self._connection.down.cut(0.0, None)
+        elif isinstance(error, DomainError):
+            world = self._service.world
+            world.note("service ends the stream of {}: {}", self._ref and self._ref.worker_id, error)
+            world.seen[f"refused {error.reason}"] += 1
+            self._connection.down.finish(status_of(error))
         else:
-            self._connection.down.finish(status)
-        self._service.forget(self)
-        self._service.observe(None, "end of a stream", self._life.close)
-
-
-def _finish(call: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine that never has to wait."""
-    try:
-        call.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("it waits")
+            raise error

@@ -11,8 +11,8 @@ from .snapshot import ParticipantShot, RoomShot, everything, rooms_shot
 from .world import Violation, World
 
 CHANGES_NOTHING = ("Poll", "GetLinks")
-ONLY_TELLS = ("answer",)
-"""Too frequent to be looked at each time: what it changed would be noticed at the next call."""
+MOSTLY_TELLS = "answers"
+"""Too frequent to be looked at closely each time: a change without a revision is noticed at the next call."""
 SOMEBODY_IS_TO_BLAME = (
     FailureReason.LEASE_EXPIRED,
     FailureReason.WORKER_REPLACED,
@@ -41,7 +41,7 @@ class ServiceChecks:
         superseded = ref is not None and _superseded(control, ref)
         before = everything(control) if superseded or what in CHANGES_NOTHING else None
         call()
-        if what in ONLY_TELLS:
+        if what == MOSTLY_TELLS and control.changes.revision == self._revision:
             return
         if superseded:
             self._world.seen["call of a superseded epoch"] += 1

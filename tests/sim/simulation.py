@@ -9,14 +9,12 @@ from unittest import mock
 
 import kvtransfer.core
 
-import kvservice.transport.session
 from kvservice.domain.control_plane import ControlPlane
 
 from .cluster import Cluster
 from .config import SERVICE, Config
 from .faults import Faults
 from .process import Held, Process
-from .service import WorldLoop
 from .service_checks import ServiceChecks
 from .tables import all_over, nothing_left
 from .traffic import DURATION, Traffic
@@ -145,13 +143,12 @@ class Failed(AssertionError):
 
 @contextmanager
 def simulated_time(simulation: Simulation) -> Iterator[None]:
-    """The workers' clock is the world's, and so are the timers of the service's streams."""
+    """The workers' clock is the world's."""
     world = simulation.world
     clock = SimpleNamespace(CLOCK_BOOTTIME=0, clock_gettime=lambda which: world.now)
     with (
         mock.patch.object(kvtransfer.core, "time", clock),
         mock.patch.object(logging.getLogger("kvtransfer"), "disabled", True),
-        mock.patch.object(kvservice.transport.session, "asyncio", WorldLoop(world, simulation.cluster.service)),
     ):
         yield
 
