@@ -1,14 +1,11 @@
 """A worker that says too much, or what is not so: nobody else's session ends by it, and nothing piles up."""
 
-import threading
 from collections.abc import Iterator
 
-import grpc
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.client import Client
 from kvtransfer.errors import InvalidField, RoomReused
-from kvtransfer.v1 import service_pb2_grpc
 from transport.running import RunningServer
 from transport.worker import Stream, Worker, completion, destination, new_join, pair
 
@@ -101,31 +98,6 @@ def test_long_failures_of_many_rooms_fit_the_sessions_of_both_sides(client: Clie
             told = stream.wait(lambda s: {u.room: u for u in s.all("rooms")} if len(s.all("rooms")) >= 1000 else None)
             assert told.keys() == set(rooms)
             assert all(update.failure.message == wide[:256] for update in told.values())
-
-
-def test_who_reads_no_refusals_is_told_all_of_them_later(client: Client, server: RunningServer) -> None:
-    [(_, receiver)] = pair(client)
-    batches, refused = 20, 1000
-    all_sent, enough = threading.Event(), threading.Event()
-
-    def requests() -> Iterator[pb.SessionRequest]:
-        for batch in range(1, batches + 1):
-            worker = receiver.ref if batch == 1 else None
-            yield pb.SessionRequest(worker=worker, batch=batch, joins=[pb.Join()] * refused)
-        all_sent.set()
-        enough.wait()
-
-    with grpc.insecure_channel(server.target) as channel:
-        call = service_pb2_grpc.KVTransferStub(channel).Session(requests())
-        assert all_sent.wait(10)
-        heard = 0
-        for message in call:
-            heard += len(message.errors)
-            if heard == batches * refused:
-                break
-        enough.set()
-        call.cancel()
-    assert heard == batches * refused
 
 
 @pytest.mark.parametrize("role", [pb.ROLE_PREFILL, pb.ROLE_DECODE])
