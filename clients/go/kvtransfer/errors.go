@@ -50,8 +50,12 @@ var (
 	ErrInternal = errors.New("internal")
 )
 
-// ErrUnavailable has no reason of the service's: nobody answers at the target, or the connection broke.
-var ErrUnavailable = errors.New("service unavailable")
+var (
+	// ErrUnavailable has no reason of the service's: nobody answers at the target, or the connection broke.
+	ErrUnavailable = errors.New("service unavailable")
+	// ErrClosed: the [Worker] was closed.
+	ErrClosed = errors.New("worker closed")
+)
 
 var sentinels = map[pb.ErrorReason]error{
 	pb.ErrorReason_ERROR_REASON_WORKER_NOT_FOUND:  ErrWorkerNotFound,

@@ -119,19 +119,22 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfAClient(t *testing.T) {
+func TestNothingIsLeftOfAWatchOrAClient(t *testing.T) {
 	dial(t) // or skip
 	before := goleak.IgnoreCurrent()
 	client, err := kvtransfer.New(target)
 	if err != nil {
 		t.Fatal(err)
 	}
+	must[*pb.GetServerInfoResponse](t)(client.GetServerInfo(inTime(t)))
+	connected := goleak.IgnoreCurrent()
 	for _, err := range client.Watch(inTime(t), &pb.WatchRequest{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		break
 	}
+	goleak.VerifyNone(t, connected)
 	if err := client.Close(); err != nil {
 		t.Fatal(err)
 	}

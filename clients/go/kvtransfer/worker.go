@@ -177,7 +177,8 @@ func (w *Worker) Wait(ctx context.Context, condition func() bool) error {
 
 // Sender joins a room as a prefill worker, for a request of so many tokens.
 //
-// Errors: [ErrInvalidField], [ErrRoomReused] (the room is open here), [ErrLimitReached], and [Worker.Err]'s.
+// Errors: [ErrInvalidField], [ErrRoomReused] (the room is open here), [ErrLimitReached], [ErrClosed] and others of
+// [Worker.Err].
 func (w *Worker) Sender(join Join, tokens int32) (*Sender, error) {
 	if tokens < 1 {
 		return nil, invalidField("tokens", "must be at least 1, got %d", tokens)
@@ -257,6 +258,11 @@ func (w *Worker) Close(ctx context.Context) error {
 	w.cancel()
 	w.tasks.Wait()
 	w.deregister()
+	w.event(func(*rooms) {
+		if w.fatal == nil {
+			w.fatal = ErrClosed
+		}
+	})
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

@@ -463,4 +463,10 @@ func TestNothingIsLeftOfAWorker(t *testing.T) {
 		}
 	}
 	goleak.VerifyNone(t, before)
+	if _, err := prefill.Sender(kvtransfer.Join{Room: newRoom()}, 20); !errors.Is(err, kvtransfer.ErrClosed) {
+		t.Errorf("a closed worker joins: %v", err)
+	}
+	if err := prefill.Ready(inTime(t)); !errors.Is(err, kvtransfer.ErrClosed) {
+		t.Errorf("a closed worker is ready: %v", err)
+	}
 }
