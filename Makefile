@@ -7,9 +7,10 @@ GEN := .cache/gen-venv
 # Without a Go toolchain GO is empty, and what concerns Go is skipped.
 GO := $(or $(shell command -v go),$(wildcard /usr/local/go/bin/go))
 GOTOOLS := .cache/go/bin
+GRPCURL := $(GOTOOLS)/.grpcurl-v1.9.4
 ARGS ?=
 
-.PHONY: help setup demo serve test check lint type proto proto-check go-test bench clean
+.PHONY: help setup demo serve test check lint type proto proto-check go-test grpcurl bench clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -32,7 +33,7 @@ demo: $(VENV)/.done ## A real model, prefill and decode in two processes; ARGS="
 serve: $(VENV)/.done ## Keep the demo's service, engines and router running on fixed ports
 	@$(BIN)/python -m examples.pd_llm.serve $(ARGS)
 
-test: $(VENV)/.done check ## Checks and all tests; ARGS are pytest's
+test: $(VENV)/.done $(GRPCURL) check ## Checks and all tests; ARGS are pytest's
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: lint type proto-check ## Lint, types, import direction, generated code up to date
@@ -79,6 +80,16 @@ else
 		CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 120s ./...; \
 	done
 endif
+
+# Pages of docs/ are held against what it prints.
+$(GRPCURL):
+ifneq ($(GO),)
+	@mkdir -p $(GOTOOLS); rm -f $(GOTOOLS)/.grpcurl-*
+	@GOBIN="$(CURDIR)/$(GOTOOLS)" $(GO) install github.com/fullstorydev/grpcurl/cmd/grpcurl@$(patsubst .grpcurl-%,%,$(@F))
+	@touch $@
+endif
+
+grpcurl: $(GRPCURL) ## Build grpcurl into .cache/go/bin
 
 bench: $(VENV)/.done ## Benchmarks; ARGS=transfer
 	@$(BIN)/python -m benchmarks $(ARGS)
