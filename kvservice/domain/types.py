@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 
 class Role(IntEnum):
@@ -331,7 +332,7 @@ class Part:
     regions: tuple[Region, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for the cached property
 class BufferGroup:
     """Memory addressed by one list of indices per room."""
 
@@ -341,7 +342,7 @@ class BufferGroup:
     allow_missing: bool
     parts: tuple[Part, ...]
 
-    @property
+    @cached_property
     def item_count(self) -> int:
         """Items that every region of the group holds."""
         return min(region.item_count for part in self.parts for region in part.regions)

@@ -137,6 +137,10 @@ class LocalMemory:
         )
         self.allocations = (*extents, self.scratch)
         self._groups = {group.name: group for group in self.layout.groups}
+        self._item_counts = {
+            name: min(region.item_count for part in group.parts for region in part.regions)
+            for name, group in self._groups.items()
+        }
 
     @property
     def groups(self) -> Mapping[str, pb.BufferGroup]:
@@ -149,7 +153,7 @@ class LocalMemory:
 
     def item_count(self, group: str) -> int:
         """Pages or slots that all regions of a group have."""
-        return min(region.item_count for part in self._groups[group].parts for region in part.regions)
+        return self._item_counts[group]
 
     def item_bytes(self, group: str) -> int:
         """Bytes of one page or slot over all parts and layers of a group."""
