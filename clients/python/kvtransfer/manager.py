@@ -43,6 +43,8 @@ log = logging.getLogger("kvtransfer")
 
 MAX_ROOMS = 8192
 """Rooms of a worker at once: what it tells when it registers again must stay under 3 MiB."""
+MAX_REQUEST_ID_BYTES = 128
+MAX_TRACEPARENT_BYTES = 64
 CLOSE_TIMEOUT = 10.0
 """Seconds that `KVManager.close` gives writes to end and cleanups to be acknowledged."""
 
@@ -156,6 +158,8 @@ class KVManager:
         if not re.fullmatch(r"[a-z0-9-]{1,63}", engine_id):
             raise InvalidField("engine_id", f"must be 1 to 63 of a-z, 0-9 and '-', got {engine_id!r}")
         _check_rank(topology, rank)
+        if lease_ttl is not None and not 0 < lease_ttl <= 86400:
+            raise InvalidField("lease_ttl", f"must be in (0, 86400] seconds, got {lease_ttl}")
         self.instance_id = str(uuid.uuid4())
         self.role: Role = role
         self._memory = LocalMemory(model, groups, allocations)
@@ -169,7 +173,6 @@ class KVManager:
             rank=pb.Rank(tp_rank=rank.tp_rank, pp_rank=rank.pp_rank, dp_rank=rank.dp_rank),
             instance_id=self.instance_id,
             layout=self._memory.layout,
-            nixl_metadata=self._mover.start(),
             exited_instances=exited_instances,
             endpoint=endpoint,
             labels=labels,
@@ -177,8 +180,10 @@ class KVManager:
         )
         if lease_ttl is not None:
             registration.lease_ttl.FromNanoseconds(int(lease_ttl * 1e9))
+        registration.nixl_metadata = self._mover.start()  # the last that may raise, for it leaves a thread
         self._session = Session(self._core, target, registration, credentials)
         self._core.fetch_links = self._session.fetch_links
+        self._closed = False
         self._core.start()
         self._session.start()
 
@@ -200,6 +205,7 @@ class KVManager:
         serve).
         """
         self._check_room(room, "prefill")
+        _check_texts(request_id, traceparent)
         if not 1 <= tokens < 2**31:
             raise InvalidField("tokens", f"must be in [1, 2^31), got {tokens}")
         joined = SenderRoom(
@@ -226,6 +232,7 @@ class KVManager:
     ) -> KVReceiver:
         """Joins a room as a decode worker, to receive from a prefill engine. Raises as `sender` does."""
         self._check_room(room, "decode")
+        _check_texts(request_id, traceparent)
         if not re.fullmatch(r"[a-z0-9-]{1,63}", prefill_engine):
             raise InvalidField("prefill_engine", f"must be 1 to 63 of a-z, 0-9 and '-', got {prefill_engine!r}")
         joined = ReceiverRoom(
@@ -251,6 +258,8 @@ class KVManager:
         with self._core.step() as rooms:
             if self._core.fatal is not None:
                 raise self._core.fatal
+            if self._closed:
+                raise KVTransferError("this manager is closed")
             if joined.room in rooms.rooms:
                 raise RoomReused(f"room {joined.room} is open in this worker")
             if len(rooms.rooms) >= MAX_ROOMS:
@@ -309,9 +318,12 @@ class KVManager:
         """Closes what is open, waits a bounded time for writes to end, deregisters, gives NIXL's resources back.
 
         Pages that are not proven free by then are never handed back: the memory must stay as it is, or go with the
-        process.
+        process. Nothing the second time.
         """
         with self._core.step() as rooms:
+            if self._closed:
+                return
+            self._closed = True
             for room in list(rooms.rooms.values()):
                 rooms.close(room, boottime())
         until = time.monotonic() + CLOSE_TIMEOUT
@@ -338,6 +350,19 @@ class KVManager:
 
 def _new_join_id() -> int:
     return secrets.randbits(64) or 1
+
+
+def _check_texts(request_id: str, traceparent: str) -> None:
+    for name, text, most in (
+        ("request_id", request_id, MAX_REQUEST_ID_BYTES),
+        ("traceparent", traceparent, MAX_TRACEPARENT_BYTES),
+    ):
+        try:
+            fits = len(text.encode()) <= most
+        except UnicodeEncodeError:
+            fits = False
+        if not fits:
+            raise InvalidField(name, f"must be text of at most {most} bytes, got {text!r:.100}")
 
 
 def _check_rank(topology: Topology, rank: Rank) -> None:

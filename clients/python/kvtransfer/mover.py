@@ -124,7 +124,7 @@ class Mover:
             while not self._done():
                 self._turn(agent)
                 self._rest()
-        except Exception as error:  # noqa: BLE001  whatever it is, the owner must hear of it
+        except BaseException as error:  # noqa: BLE001  whatever it is, the owner must hear of it
             _log.exception("the mover ends by an unexpected error")
             died = f"{type(error).__name__}: {error}"
         self._release_all(agent, died)

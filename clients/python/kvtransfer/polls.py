@@ -5,6 +5,9 @@ from enum import IntEnum
 
 from kvtransfer import v1 as pb
 
+MAX_MESSAGE_BYTES = 1024
+"""Of a failure's message as it is told: an engine or NIXL may have much to say."""
+
 
 class KVPoll(IntEnum):
     """Progress of a transfer. The ranks of an engine agree by the least of theirs."""
@@ -44,7 +47,9 @@ class Failure:
         name = f"FAILURE_REASON_{self.reason}"
         known = name in pb.FailureReason.keys()  # noqa: SIM118 - an enum wrapper, not a dict
         return pb.Failure(
-            reason=name if known else "FAILURE_REASON_WORKER_REPORTED", message=self.message, worker_id=self.worker_id
+            reason=name if known else "FAILURE_REASON_WORKER_REPORTED",
+            message=self.message.encode(errors="replace")[:MAX_MESSAGE_BYTES].decode(errors="ignore"),
+            worker_id=self.worker_id,
         )
 
 

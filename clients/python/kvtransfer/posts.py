@@ -75,7 +75,7 @@ class PostRun:
             try:
                 if not _is_ready(self._fence):
                     return
-            except Exception as error:  # noqa: BLE001  the engine's code: anything may come
+            except BaseException as error:  # noqa: BLE001  the engine's code: anything may come
                 self.stop(Outcome.REFUSED, f"the data-ready fence raised {error!r}")
                 return
             self._fence = None

@@ -10,6 +10,9 @@ from kvtransfer.polls import KVPoll
 from kvtransfer.room import WorkerRoom
 from kvtransfer.sending import check_names, check_slots, slot_groups
 
+MAX_INDICES = 262_144
+"""Pages and slots of a room, over all its groups."""
+
 
 @dataclass(slots=True, kw_only=True)
 class ReceiverRoom(WorkerRoom):
@@ -68,6 +71,9 @@ class ReceiverRoom(WorkerRoom):
             if name not in checked_slots:
                 raise InvalidField(f"slots[{name}]", "must be given with the offer")
             destination.groups.append(pb.GroupIndices(group=name, indices=[checked_slots[name]]))
+        listed = sum(len(group.indices) for group in destination.groups)
+        if listed > MAX_INDICES:
+            raise InvalidField("pages", f"must be at most {MAX_INDICES} with the slots, got {listed}")
         self.destination, self.pages, self.slots = destination, checked, checked_slots
 
     def join_message(self) -> pb.Join:

@@ -23,6 +23,7 @@ from kvtransfer.actions import (
     Pace,
     Post,
 )
+from kvtransfer.errors import InvalidField
 from kvtransfer.layout import LocalMemory
 from kvtransfer.outgoing import Builders, JoinKey, Outgoing
 from kvtransfer.polls import Failure, KVPoll, Released
@@ -111,6 +112,7 @@ class Rooms:
         now: float,
     ) -> None:
         """Takes a chunk. Raises InvalidField."""
+        _check_open(room)
         room.add_chunk(self._memory, pages, tokens, slots, ready, last)
         self._pump(room, now)
 
@@ -124,6 +126,7 @@ class Rooms:
         now: float,
     ) -> None:
         """Names a receiver's pages. Raises InvalidField."""
+        _check_open(room)
         room.offer(self._memory, tokens, pages, slots, prefix_tokens)
         if not room.poll.final:
             self.outgoing.join(room.key)
@@ -535,3 +538,9 @@ class Rooms:
 def _proven(room: ReceiverRoom, release: pb.Release) -> bool:
     """Whether a join that a restarted service does not know is free all the same: its senders have completed it."""
     return release.state == pb.Release.STATE_UNKNOWN and room.poll is KVPoll.SUCCESS
+
+
+def _check_open(room: SenderRoom | ReceiverRoom) -> None:
+    """Pages of a closed room may have gone back already: none are added. Raises InvalidField."""
+    if room.closing:
+        raise InvalidField("room", f"{room.room} is closed")

@@ -1,0 +1,123 @@
+"""An engine that misuses its manager harms at most the room that it misuses."""
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from kvtransfer import KVManager, KVPoll, PagedGroup, Part
+from kvtransfer.errors import InvalidField, KVTransferError
+
+from tests.e2e.server import serving
+from tests.e2e.workers import AUX, KV, wait_for
+from tests.worker.pools import build, describe_groups
+
+PAGES, SLOT = {"kv": [1, 2]}, {"aux": 0}
+TOKENS = 32
+LONE_SURROGATE = "\ud800"
+ROOMS = itertools.count(1)
+
+
+def manager(target: str, role: str, **said: object) -> KVManager:
+    pools = [build(KV, 1), build(AUX, 2)]
+    return KVManager(target, engine_id=role[0], role=role, model="m", groups=describe_groups(pools), **said)  # type: ignore[arg-type] # wrong ones too
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[str]:
+    os.environ["UCX_NET_DEVICES"] = "lo"
+    with serving() as running:
+        yield running.target
+
+
+@pytest.fixture
+def pair(target: str) -> Iterator[tuple[KVManager, KVManager]]:
+    with manager(target, "prefill") as prefill, manager(target, "decode") as decode:
+        wait_for(lambda: prefill.ready() and decode.ready(), bool, 20)
+        yield prefill, decode
+
+
+def check_serves(prefill: KVManager, decode: KVManager) -> None:
+    """Another room goes well."""
+    room = next(ROOMS)
+    sender, receiver = prefill.sender(room, TOKENS), decode.receiver(room, "p")
+    receiver.offer(TOKENS, PAGES, slots=SLOT)
+    sender.send(PAGES, slots=SLOT, last=True)
+    wait_for(receiver.poll, lambda poll: poll is KVPoll.SUCCESS)
+
+
+@pytest.mark.parametrize("text", [LONE_SURROGATE, "x" * 5_000_000], ids=["no text", "5 MB"])
+@pytest.mark.parametrize("name", ["request_id", "traceparent"])
+def test_names_that_cannot_be_told_are_refused(pair: tuple[KVManager, KVManager], name: str, text: str) -> None:
+    prefill, decode = pair
+    with pytest.raises(InvalidField, match=name):
+        prefill.sender(next(ROOMS), TOKENS, **{name: text})
+    with pytest.raises(InvalidField, match=name):
+        decode.receiver(next(ROOMS), "p", **{name: text})
+    check_serves(prefill, decode)
+
+
+@pytest.mark.parametrize("text", [LONE_SURROGATE, "\N{PILE OF POO}" * 2_000_000], ids=["no text", "8 MB"])
+def test_a_reason_that_cannot_be_told_whole_is_cut(pair: tuple[KVManager, KVManager], text: str) -> None:
+    prefill, decode = pair
+    room = next(ROOMS)
+    sender, receiver = prefill.sender(room, TOKENS), decode.receiver(room, "p")
+    receiver.offer(TOKENS, PAGES, slots=SLOT)
+    wait_for(sender.poll, lambda poll: poll is KVPoll.WAITING_FOR_INPUT)
+    sender.abort(text)
+    wait_for(receiver.poll, lambda poll: poll is KVPoll.FAILED)
+    failure = receiver.failure()
+    assert failure is not None
+    assert failure.reason == "ABORTED"
+    assert failure.message in ("?", text[:256])
+    check_serves(prefill, decode)
+
+
+def test_an_offer_that_no_message_can_carry_is_refused(target: str) -> None:
+    tokens = 300_000
+    group = PagedGroup("kv", 1, parts=[Part("kv", np.zeros((tokens, 1), np.uint8), "whole")])
+    with KVManager(target, engine_id="wide", role="decode", model="wide", groups=[group]) as wide:
+        receiver = wide.receiver(next(ROOMS), "p")
+        with pytest.raises(InvalidField, match="pages"):
+            receiver.offer(tokens, {"kv": range(tokens)})
+        receiver.offer(1, {"kv": [0]})
+
+
+def test_a_closed_room_takes_nothing_more(pair: tuple[KVManager, KVManager]) -> None:
+    prefill, decode = pair
+    room = next(ROOMS)
+    sender, receiver = prefill.sender(room, TOKENS), decode.receiver(room, "p")
+    sender.send({"kv": [1]})
+    sender.close()
+    receiver.close()
+    with pytest.raises(InvalidField, match="closed"):
+        sender.send({"kv": [2]}, slots=SLOT, last=True)
+    with pytest.raises(InvalidField, match="closed"):
+        receiver.offer(TOKENS, PAGES, slots=SLOT)
+    assert [released.pages for released in prefill.released()] == [{"kv": [1]}]
+
+
+def test_a_fence_that_exits_fails_its_room_alone(pair: tuple[KVManager, KVManager]) -> None:
+    prefill, decode = pair
+    room = next(ROOMS)
+    sender, receiver = prefill.sender(room, TOKENS), decode.receiver(room, "p")
+    receiver.offer(TOKENS, PAGES, slots=SLOT)
+    sender.send(PAGES, slots=SLOT, ready=lambda: sys.exit(3), last=True)
+    wait_for(sender.poll, lambda poll: poll is KVPoll.FAILED)
+    check_serves(prefill, decode)
+
+
+def test_a_closed_manager_may_be_closed_again_and_opens_no_room(target: str) -> None:
+    prefill = manager(target, "prefill")
+    prefill.close()
+    prefill.close()
+    with pytest.raises(KVTransferError, match="closed"):
+        prefill.sender(next(ROOMS), TOKENS)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0])
+def test_a_lease_that_is_no_time_is_refused(target: str, seconds: float) -> None:
+    with pytest.raises(InvalidField, match="lease_ttl"):
+        manager(target, "prefill", lease_ttl=seconds)
