@@ -380,13 +380,13 @@ func TestALapsedLeaseFencesAndRegistersAgainWithItsRooms(t *testing.T) {
 }
 
 func TestALeaseThatEndedAtTheServiceEndsItsRooms(t *testing.T) {
-	dial(t)
-	network := newProxy(t, target)
+	service := kvservicetest.Start(t) // which remembers the room for longer than its workers are away
+	network := newProxy(t, service.Target)
 	prefill, decode, engine := startPair(t, dialTo(t, network.address()), 3)
 	sender, receiver := meet(t, prefill, decode, engine)
 	epoch := prefill.Ref().GetEpoch()
 	network.cut()
-	direct := dial(t)
+	direct := dialTo(t, service.Target)
 	for polls(t, direct, sender.Room())[decode.Ref().GetWorkerId()] != failed { // its grace is over
 		time.Sleep(20 * time.Millisecond)
 	}
