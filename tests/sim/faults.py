@@ -22,6 +22,7 @@ class Faults:
         self._cluster = cluster
         self._traffic = traffic
         self._faults = config.faults
+        cluster.fabric.posting = self._strike_while_posting
         kinds: dict[str, tuple[float, Callable[[Process], None]]] = {
             "deaths": (5.0, self._kill),
             "leaving": (9.0, self._leave),
@@ -58,7 +59,8 @@ class Faults:
         if process.alive:
             self._world.seen["kill"] += 1
             self._cluster.kill(process)
-            self._world.after(self._world.between(0.05, 4.0), self.fill, process.seat)
+            most = 4.0 if self._world.odds(0.6) else 0.1
+            self._world.after(self._world.between(0.02, most), self.fill, process.seat)
 
     def fill(self, seat: Seat) -> None:
         """The launcher sees to it that a rank has a process."""
@@ -70,6 +72,11 @@ class Faults:
         for process in list(self._cluster.living):
             if process.core.fatal is not None and process.resumes_at <= self._world.now:
                 self._kill_if_alive(process)
+
+    def _strike_while_posting(self, sender: Process) -> None:
+        """The worst moments: with bytes in sockets."""
+        if "deaths" in self._faults and self._world.faulty(0.02):
+            self._world.after(self._world.between(0.0, 0.01), self._kill_if_alive, sender)
 
     def strike_after_success(self, process: Process, held: Held) -> None:
         """The worst moments: right after a sender wrote the last byte, before anybody else knows."""

@@ -57,6 +57,8 @@ class Fabric:
         self._out_of: Counter[tuple[str, Place]] = Counter()
         self._held: dict[tuple[str, int], list[tuple[str, bytes]]] = {}
         """Late notifications that wait for the worst moment, by receiver and room; lost if it does not come."""
+        self.posting: Callable[[Process], None] = lambda sender: None
+        """Told of each post, so that a fault can strike at the worst moment."""
         self.processes: dict[str, Process] = {}
 
     def may_land(self, instance: str, place: Place) -> bool:
@@ -84,6 +86,7 @@ class Fabric:
             self._into[receiver, landing.target] += 1
             self._out_of[sender.instance_id, landing.source] += 1
             world.after(landing.lands_at - world.now, self._land, flight, landing)
+        self.posting(sender)
         if self._failing and world.faulty(0.06):
             world.after(world.between(0.0, 0.01), self._fail, flight, "NIXL_ERR_BACKEND", False)
 
@@ -175,13 +178,13 @@ class Fabric:
     def notify(self, sender: "Process", receiver: str, payload: bytes) -> None:
         """Sends a notification, best effort."""
         world = self._world
-        if self._failing and world.faulty(0.2):
+        if self._failing and world.faulty(0.1):
             world.seen["notification lost"] += 1
             return
         delay = world.between(0.0005, 0.004)
-        if self._failing and world.faulty(0.25):
+        if self._failing and world.faulty(0.4):
             world.seen["notification late"] += 1
-            if world.odds(0.5):
+            if world.odds(0.7):
                 room = pb.Notification.FromString(payload[len(NOTIFICATION_PREFIX) :]).completion.room
                 self._held.setdefault((receiver, room), []).append((sender.instance_id, payload))
                 return
@@ -193,7 +196,7 @@ class Fabric:
     def hurry(self, receiver: str, room: int) -> None:
         """The worst moment for late notifications: the process joins a room of that number once more. They arrive."""
         for sender, payload in self._held.pop((receiver, room), ()):
-            self._world.after(self._world.between(0.0, 0.05), self._arrive, sender, receiver, payload)
+            self._world.after(self._world.between(0.0, 0.01), self._arrive, sender, receiver, payload)
 
     def _arrive(self, sender: str, receiver: str, payload: bytes) -> None:
         process = self.processes.get(receiver)

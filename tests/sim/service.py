@@ -52,6 +52,7 @@ class SimulatedService:
         self.loop = WorldLoop(world, self._stirred)
         self._running = False
         self._touched = False
+        self._streams: set[asyncio.Task[None]] = set()
         self._observer = observe
         born = SimpleNamespace(time_ns=lambda: int(world.now * 1e9), time=lambda: world.now)
         with mock.patch.object(kvservice.service.service, "time", born):
@@ -103,7 +104,15 @@ class SimulatedService:
 
     def accept(self, connection: Connection) -> None:
         """A worker opens a stream."""
-        ServerEnd(self, connection)
+        stream = ServerEnd(self, connection).task
+        self._streams.add(stream)
+        stream.add_done_callback(self._streams.discard)
+
+    def close(self) -> None:
+        """Nobody looks any more: streams end."""
+        for stream in self._streams:
+            stream.cancel()
+        self.loop.run_ready()
 
     def look(self) -> None:
         """Sees to what the last step brought about: sessions with news, and the next expiry."""
@@ -141,8 +150,8 @@ class ServerEnd:
         self._ref: pb.WorkerRef | None = None
         self._over = False
         connection.up = Pipe(service.world, self._received, lambda reason: self._broke())
-        self._task = service.loop.create_task(serve(service.service, self))  # type: ignore[arg-type] # a Stream
-        self._task.add_done_callback(self._ended)
+        self.task = service.loop.create_task(serve(service.service, self))  # type: ignore[arg-type] # a Stream
+        self.task.add_done_callback(self._ended)
 
     async def read(self) -> pb.SessionRequest:
         """The next batch."""
@@ -166,7 +175,7 @@ class ServerEnd:
 
     def _broke(self) -> None:
         """The worker is not there any more, which ends the method."""
-        self._task.cancel()
+        self.task.cancel()
         self._service.observe(None, "end of a stream", self._service.loop.run_ready)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:

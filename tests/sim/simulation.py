@@ -165,6 +165,8 @@ def run(config: Config, seen: Counter[str] | None = None, lines: int = 60) -> Si
     except Exception as error:
         violation = Violation(0, f"{type(error).__name__}: {error}")
         raise _failed(config, violation, world, lines) from error
+    finally:
+        simulation.cluster.service().close()
     if seen is not None:
         seen.update(world.seen)
         seen["steps"] += world.steps

@@ -28,6 +28,8 @@ class Request:
     decode_engine: str
     tokens: int
     prefix_tokens: int
+    forgotten: bool
+    """Whether an earlier attempt had this room, and the service has forgotten it."""
 
 
 class Traffic:
@@ -54,13 +56,14 @@ class Traffic:
         room = world.chance.getrandbits(62) + 1
         if self.attempts_of and self._on("reuse", 0.45):
             room = self._used_room()
+        forgotten = room in self.attempts_of and room not in self._cluster.service().control.rooms
         self.attempts_of[room].add(attempt)
         tokens = world.chance.randint(1, 24)
         prefix = world.chance.choice((0, 0, 0, tokens, tokens // 2 // PAGE_TOKENS * PAGE_TOKENS))
         decode_engine = f"d{world.chance.randrange(config.decode_engines)}"
         if self._on("misfits", 0.2):
             decode_engine = world.chance.choice(("misfit", "p0"))
-        request = Request(attempt, room, decode_engine, tokens, prefix)
+        request = Request(attempt, room, decode_engine, tokens, prefix, forgotten)
         replicas = {engine: world.chance.randrange(config.dp) for engine in ("p0", decode_engine)}
         world.note("request {}: room {} to {}, {} tokens, {} held", attempt, room, replicas, tokens, prefix)
         slow = 4.0 if world.odds(0.2) else 0.05
@@ -121,7 +124,7 @@ class Traffic:
         held = Held(handle, room, request.attempt)
         process.held.append(held)
         world.note("{} joins room {} ({:x})", process.name, room.room, room.join_id)
-        if len(self.attempts_of[room.room]) > 1:
+        if request.forgotten:
             self._cluster.fabric.hurry(process.instance_id, room.room)
         if isinstance(handle, KVReceiver):
             self._later(process, held, 0.5, self._offer, process, held, request)
