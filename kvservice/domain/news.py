@@ -15,7 +15,8 @@ MAX_BYTES = 2_000_000
 # Bytes on the wire, at most.
 INDEX_BYTES = 5
 GROUP_BYTES = 100
-ROOM_BYTES = 1500  # an update with its failure, or a completion without its groups
+ROOM_BYTES = 700  # an update without its failure's message, or a completion without its groups
+CHARACTER_BYTES = 4
 
 Key = TypeVar("Key")
 Told = TypeVar("Told")
@@ -81,7 +82,7 @@ def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Out
     if told is None or _key(told) != _key(update):
         outbox.told_update[room.room] = update
         news.updates.append(update)
-        size += ROOM_BYTES
+        size += ROOM_BYTES + (CHARACTER_BYTES * len(update.failure.message) if update.failure is not None else 0)
     return size
 
 

@@ -34,6 +34,7 @@ class Service:
         self.stopping = False
         self._max_watches = max_watches
         self._watchers: set[Watcher] = set()
+        self._watchers_of: dict[int, set[Watcher]] = {}  # by room, those of certain rooms
         self._published = self.control.changes.revision
         self._bells: dict[int, asyncio.Event] = {}  # of open sessions, by epoch
         self._idle = asyncio.Event()
@@ -64,14 +65,26 @@ class Service:
             yield self.clock.now()
         finally:
             if self._published != self.control.changes.revision:
-                self._published = self.control.changes.revision
-                for watcher in self._watchers:
-                    watcher.bell.set()
+                self._publish()
             if self.control.draining and not self.control.open_rooms:
                 self._idle.set()
             due = self.control.next_due()
             if due is not None and due < self._alarm_due:
                 self._alarm.set()
+
+    def _publish(self) -> None:
+        """Wakes those who watch what changed, and nobody else: a router may watch each of its rooms by itself."""
+        changes, before = self.control.changes, self._published
+        self._published = changes.revision
+        for watcher in self._watchers:
+            if not watcher.rooms:
+                watcher.bell.set()
+        if self._watchers_of:
+            numbers = [room.room for room in changes.since(before)]
+            numbers += [forgotten.room for forgotten in changes.forgotten_since(before)]
+            for number in numbers:
+                for watcher in self._watchers_of.get(number, ()):
+                    watcher.bell.set()
 
     def drain(self) -> None:
         """No new workers and rooms from now on; watches end."""
@@ -176,10 +189,16 @@ class Service:
             raise LimitReached(f"{self._max_watches} watches are open", limit="max_watches")
         watcher = Watcher(self.control, rooms, engine_id, after)
         self._watchers.add(watcher)
+        for number in rooms:
+            self._watchers_of.setdefault(number, set()).add(watcher)
         try:
             yield watcher
         finally:
             self._watchers.discard(watcher)
+            for number in rooms:
+                self._watchers_of[number].discard(watcher)
+                if not self._watchers_of[number]:
+                    del self._watchers_of[number]
 
     def _ring(self, worker: Worker) -> None:
         bell = self._bells.get(worker.ref.epoch)

@@ -25,7 +25,7 @@ class Watcher:
         self.bell = asyncio.Event()
         self.bell.set()
         self._control = control
-        self._rooms = rooms
+        self.rooms = rooms
         self._engine_id = engine_id
         self._seen = after
         self._first = True
@@ -54,11 +54,12 @@ class Watcher:
         return Changes(rooms, forgotten, self._seen)
 
     def _changed_after(self, revision: int) -> list[Room]:
-        if revision or not self._rooms:
+        if not self.rooms:
             return self._control.changes.since(revision)
-        return [self._control.rooms[number] for number in sorted(self._rooms) if number in self._control.rooms]
+        known = (self._control.rooms[number] for number in self.rooms if number in self._control.rooms)
+        return sorted((room for room in known if room.revision > revision), key=lambda room: room.revision)
 
     def _wanted(self, room: Room | Forgotten) -> bool:
-        if self._rooms and room.room not in self._rooms:
+        if self.rooms and room.room not in self.rooms:
             return False
         return not self._engine_id or any(side.engine_id == self._engine_id for side in room.sides.values())

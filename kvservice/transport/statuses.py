@@ -7,6 +7,10 @@ from kvservice.domain.errors import DomainError, InvalidField
 
 DOMAIN = "kvtransfer.v1"
 
+# A status travels in trailers, of which gRPC takes 8 KiB; otherwise the caller would only hear of these.
+MAX_MESSAGE_BYTES = 1000
+MAX_VALUE_BYTES = 250
+
 CODES: dict[str, code_pb2.Code.ValueType] = {
     "WORKER_NOT_FOUND": code_pb2.NOT_FOUND,
     "STALE_EPOCH": code_pb2.FAILED_PRECONDITION,
@@ -29,7 +33,9 @@ def status_of(error: DomainError) -> status_pb2.Status:
     """The message begins with the reason; the details carry ErrorInfo, and BadRequest for a bad field."""
     status = _status(CODES[error.reason], error.reason, error.message, error.metadata)
     if isinstance(error, InvalidField):
-        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.message)
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_cut(error.field, MAX_VALUE_BYTES), description=_cut(error.message, MAX_MESSAGE_BYTES)
+        )
         status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
     return status
 
@@ -40,8 +46,13 @@ def internal() -> status_pb2.Status:
 
 
 def _status(code: code_pb2.Code.ValueType, reason: str, message: str, metadata: dict[str, str]) -> status_pb2.Status:
-    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
-    return status_pb2.Status(code=code, message=f"{reason}: {message}", details=[_pack(info)])
+    shown = {key: _cut(value, MAX_VALUE_BYTES) for key, value in metadata.items()}
+    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=shown)
+    return status_pb2.Status(code=code, message=_cut(f"{reason}: {message}", MAX_MESSAGE_BYTES), details=[_pack(info)])
+
+
+def _cut(text: str, most: int) -> str:
+    return text.encode()[:most].decode(errors="ignore")
 
 
 def _pack(detail: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest) -> Any:

@@ -11,6 +11,9 @@ from kvservice.transport.rpc import Stream
 
 MAX_ROOMS = 1000
 
+PAGE = 100
+"""Rooms of a message: the others have their turn in between."""
+
 
 async def serve(service: Service, request: pb.WatchRequest, stream: Stream) -> None:
     """One call of the method Watch: until the caller ends it, or the service is drained."""
@@ -27,7 +30,7 @@ async def _tell(changes: Changes, full: bool, service: Service, stream: Stream) 
     left, forgotten = changes.rooms, changes.forgotten
     while True:
         wall = service.clock.wall_offset()
-        transfers, more = paging.take(left, paging.MAX_PAGE, partial(answers.transfer, full=full, wall=wall))
+        transfers, more = paging.take(left, PAGE, partial(answers.transfer, full=full, wall=wall))
         left = left[len(transfers) :]
         revision = changes.revision if more is None else 0
         await stream.write(pb.WatchResponse(transfers=transfers, forgotten_rooms=forgotten, revision=revision))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.client import Client
-from kvtransfer.errors import InvalidField, RoomReused
+from kvtransfer.errors import InvalidField, RoomReused, WorkerNotFound
 from transport.running import RunningServer
 from transport.worker import Stream, Worker, completion, destination, new_join, pair
 
@@ -112,3 +112,26 @@ def test_a_refused_join_given_up_ends_nobody_elses_room(client: Client, role: pb
     update = sender.report(joined, pb.KV_POLL_SUCCESS, completions=[told])
     assert update.own_poll == pb.KV_POLL_SUCCESS
     assert not update.HasField("failure")
+
+
+def test_a_refusal_of_much_is_told_shortly(client: Client) -> None:
+    with pytest.raises(WorkerNotFound, match="'xxxx"):
+        client.heartbeat(pb.WorkerRef(worker_id="x" * 1_000_000, epoch=1))
+    layout = pb.Layout(model="m", groups=[pb.BufferGroup(name="x" * 1_000_000)])
+    with pytest.raises(InvalidField) as refused:
+        Worker(client, "d", pb.ROLE_DECODE, layout=layout)
+    assert refused.value.field.startswith("layout.groups[xxx")
+
+
+def test_a_long_reason_for_aborting_many_rooms_fits_their_workers_sessions(
+    client: Client, server: RunningServer
+) -> None:
+    [(sender, receiver)] = pair(client)
+    rooms = range(1, 1001)
+    wide = "\N{PILE OF POO}" * 1024
+    with Stream(server.target, sender.ref) as sending, Stream(server.target, receiver.ref) as receiving:
+        sending.wait_applied(sending.send(joins=[new_join(room) for room in rooms]))
+        receiving.wait_applied(receiving.send(joins=[new_join(room, **SERVED) for room in rooms]))
+        client.abort(rooms, wide)
+        for stream in (sending, receiving):
+            stream.wait(lambda s: {u.room for u in s.all("rooms") if u.HasField("failure")} == set(rooms))

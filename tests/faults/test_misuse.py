@@ -4,6 +4,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,10 +53,11 @@ def check_serves(prefill: KVManager, decode: KVManager) -> None:
 @pytest.mark.parametrize("name", ["request_id", "traceparent"])
 def test_names_that_cannot_be_told_are_refused(pair: tuple[KVManager, KVManager], name: str, text: str) -> None:
     prefill, decode = pair
+    named: Any = {name: text}
     with pytest.raises(InvalidField, match=name):
-        prefill.sender(next(ROOMS), TOKENS, **{name: text})
+        prefill.sender(next(ROOMS), TOKENS, **named)
     with pytest.raises(InvalidField, match=name):
-        decode.receiver(next(ROOMS), "p", **{name: text})
+        decode.receiver(next(ROOMS), "p", **named)
     check_serves(prefill, decode)
 
 
