@@ -183,8 +183,9 @@ class ControlPlane:
 
         Raises InvalidField, EngineNotFound, RoomNotFound, RoomReused, JoinConflict, LimitReached, Draining.
         """
-        if (join.room, join.join_id) in worker.instance.former:
-            # As a new room it would forget who was told its offer then, and may still write.
+        key = (join.room, join.join_id)
+        if key in worker.instance.former or key in worker.instance.missed:
+            # As a new room it would forget its end, and who was told its offer then, and may still write.
             raise RoomNotFound(f"the service does not know this join of room {join.room}", room=join.room)
         check_join(self.registry, self.policy, worker, join)
         room = self.rooms.get(join.room)
@@ -253,6 +254,8 @@ class ControlPlane:
         if room is None or participant is None or not held:
             if key in worker.instance.former:
                 return Release(item.room, item.join_id, ReleaseState.UNKNOWN)
+            if worker.instance.missed.pop(key, None):
+                return self.ledger.release(key)
             if participant is None or not participant.joined:
                 self._bury(worker, item, now)
             return self.ledger.release(key)  # the room may be forgotten, what may land is not
@@ -324,6 +327,7 @@ class ControlPlane:
                 instance = self.registry.instances.get(participant.instance_id)
                 if instance is not None and instance.joins.get(room.room) == participant.join_id:
                     del instance.joins[room.room]
+                    instance.missed[room.room, participant.join_id] = room.poll, room.failure
                 worker = self.registry.workers.get(participant.worker_id)
                 if worker is not None and worker.outbox is not None:
                     worker.outbox.forget(room.room)
@@ -477,13 +481,10 @@ class ControlPlane:
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker.ref.worker_id)
             if room is None or participant is None or participant.join_id != state.join_id:
-                if (number, state.join_id) not in worker.instance.former:
-                    continue  # a join that never arrived: it is sent again
-                # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
-                failure = Failure(FailureReason.SERVICE_RESTARTED, "the service does not know this join")
-                strangers[number] = RoomUpdate(
-                    number, state.join_id, Poll.FAILED, Poll.FAILED, failure, (), self.changes.revision, False
-                )
+                end = self._end_of_unknown(worker, (number, state.join_id))
+                if end is not None:  # else a join that never arrived: it is sent again
+                    revision = self.changes.revision
+                    strangers[number] = RoomUpdate(number, state.join_id, end[0], None, end[1], (), revision, False)
                 continue
             worker.instance.former.discard((number, state.join_id))
             room.registered(participant, worker.ref.epoch, now)
@@ -492,6 +493,18 @@ class ControlPlane:
             if state.poll.final:
                 progress = Progress(number, state.join_id, state.poll, 0, state.failure, state.completions)
                 self.report(worker, progress, now)
-        worker.instance.former.intersection_update((state.room, state.join_id) for state in listed.values())
+        told_joins = {(state.room, state.join_id) for state in listed.values()}
+        worker.instance.former &= told_joins
+        for key in worker.instance.missed.keys() - told_joins:
+            del worker.instance.missed[key]
         worker.absent = [number for number in worker.instance.joins if number not in listed and number in self.rooms]
         worker.outbox = Outbox(strangers=strangers) if strangers else None
+
+    @staticmethod
+    def _end_of_unknown(worker: Worker, key: tuple[int, int]) -> tuple[Poll, Failure | None] | None:
+        """How a join ended whose room is not there; None if it never came."""
+        if key in worker.instance.former:
+            # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
+            text = "the service does not know this join: it was restarted, or the worker was away for too long"
+            return Poll.FAILED, Failure(FailureReason.SERVICE_RESTARTED, text)
+        return worker.instance.missed.get(key)

@@ -15,7 +15,7 @@ from kvservice.domain.errors import (
 from kvservice.domain.layout import check_layout
 from kvservice.domain.outbox import Outbox
 from kvservice.domain.policy import Policy
-from kvservice.domain.types import Layout, Peer, Rank, Registration, Role, Topology, WorkerRef
+from kvservice.domain.types import Failure, Layout, Peer, Poll, Rank, Registration, Role, Topology, WorkerRef
 
 MAX_RANKS = 4096
 MIN_LEASE_TTL = 1.0
@@ -33,6 +33,8 @@ class Instance:
     joins: dict[int, int] = field(default_factory=dict)  # room -> join_id
     gone_at: float | None = None
     former: set[tuple[int, int]] = field(default_factory=set)  # joins told to a former life of the service
+    missed: dict[tuple[int, int], tuple[Poll, Failure | None]] = field(default_factory=dict)
+    """How rooms ended, by join, that were forgotten while the process was away."""
 
 
 @dataclass(slots=True)

@@ -12,11 +12,12 @@ from kvservice.domain.errors import (
     InvalidField,
     LayoutMismatch,
     LimitReached,
+    RoomNotFound,
     StaleEpoch,
     WorkerNotFound,
 )
 from kvservice.domain.policy import Policy
-from kvservice.domain.types import FailureReason, Poll, Rank, Role, Topology, WorkerRef
+from kvservice.domain.types import FailureReason, Poll, Rank, Role, RoomState, Topology, WorkerRef
 
 
 def test_each_registration_has_a_greater_epoch_than_any_before() -> None:
@@ -243,6 +244,25 @@ def test_a_worker_lists_its_rooms_and_what_it_leaves_out_is_released_once_it_spe
     assert plane.rooms[7].participants[again.ref.worker_id].released
     assert plane.failed(7).reason is FailureReason.ABORTED
     assert plane.clean(again, senders[0], 1.0).state.name == "FREE"
+
+
+def test_a_room_that_was_forgotten_while_a_worker_was_away_is_not_opened_again() -> None:
+    plane = Plane(policy=Policy(retention=1))
+    plane.moving(7)  # the worker's writes to these pages are unproven: it is remembered
+    join = plane.prefill(8)
+    plane.renew(plane.d[0], False, 14.0)
+    plane.expire(15.0)  # the lease of the prefill worker
+    plane.expire(17.0)
+    assert sorted(plane.rooms) == [7]
+
+    again = plane.again(plane.p[0], 17.0, rooms=(RoomState(8, join.join_id, Poll.BOOTSTRAPPING),))
+    plane.open_session(again)
+    (update,) = (update for update in plane.hear(again).updates if update.room == 8)
+    assert (update.poll, update.failure and update.failure.reason) == (Poll.FAILED, FailureReason.LEASE_EXPIRED)
+    with pytest.raises(RoomNotFound):
+        plane.join(again, join, 17.0)
+    assert plane.clean(again, join, 17.0).state.name == "FREE"
+    assert sorted(plane.rooms) == [7]
 
 
 def test_instance_ids_are_uuids_in_lower_case() -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from kvtransfer import v1 as pb
@@ -44,6 +45,7 @@ class Policy:
     """Durations in seconds."""
 
     fence_margin: float = 2.0
+    """So long before its lease ends a worker stops to post; or a third of the lease, if that is less."""
     settle: float = 1.0
 
 
@@ -179,7 +181,8 @@ class Rooms:
         self.epoch = answer.worker.epoch
         self.birth_epoch = answer.birth_epoch
         self.fenced = False
-        self._fence_at = sent_at + answer.lease_ttl.ToNanoseconds() / 1e9 - self._policy.fence_margin
+        self._fence_at = 0.0  # what an earlier epoch was granted counts no more
+        self._extend_fence(sent_at, answer.lease_ttl)
         self.outgoing.new_stream()
         for room in self.rooms.values():
             if room.closing and (not isinstance(room, SenderRoom) or not room.posts):
@@ -204,8 +207,7 @@ class Rooms:
         """A message of the service. Completions and offers count before the updates that came with them."""
         sent_at = self.outgoing.applied(news.applied_batch)
         if sent_at is not None and news.HasField("lease_ttl"):
-            until = sent_at + news.lease_ttl.ToNanoseconds() / 1e9
-            self._fence_at = max(self._fence_at, until - self._policy.fence_margin)
+            self._extend_fence(sent_at, news.lease_ttl)
         for change in news.peers:
             self.roster.changed(change)
         for completion in news.completions:
@@ -393,6 +395,10 @@ class Rooms:
         """Fenced: what is posted goes to its end, nothing more is."""
         for post_id in self._posts:
             self._actions.append(Cancel(post_id))
+
+    def _extend_fence(self, sent_at: float, ttl: Duration) -> None:
+        seconds = ttl.ToNanoseconds() / 1e9
+        self._fence_at = max(self._fence_at, sent_at + seconds - min(self._policy.fence_margin, seconds / 3))
 
     def _check_fence(self, now: float) -> None:
         if now >= self._fence_at:

@@ -224,7 +224,7 @@ class Session:
             if worker is not None:
                 batch.worker.CopyFrom(worker)
                 worker = None
-            next_at = time.monotonic() + self._lease_ttl / 3
+            next_at = time.monotonic() + self._lease_ttl / 4  # twice before the fence, at two thirds or later
             yield batch
 
     def _drain(self) -> None:
