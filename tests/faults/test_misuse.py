@@ -3,13 +3,17 @@
 import itertools
 import os
 import sys
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from kvtransfer import KVManager, KVPoll, PagedGroup, Part
+from kvtransfer import Failure, KVManager, KVPoll, PagedGroup, Part
+from kvtransfer import v1 as pb
 from kvtransfer.errors import InvalidField, KVTransferError
+from kvtransfer.manager import MAX_ROOMS
+from kvtransfer.sending import SenderRoom, Target
 
 from tests.e2e.server import serving
 from tests.e2e.workers import AUX, KV, wait_for
@@ -123,3 +127,19 @@ def test_a_closed_manager_may_be_closed_again_and_opens_no_room(target: str) -> 
 def test_a_lease_that_is_no_time_is_refused(target: str, seconds: float) -> None:
     with pytest.raises(InvalidField, match="lease_ttl"):
         manager(target, "prefill", lease_ttl=seconds)
+
+
+@pytest.mark.parametrize("poll", [KVPoll.SUCCESS, KVPoll.FAILED])
+def test_as_many_rooms_as_a_worker_may_have_are_told_in_one_message(poll: KVPoll) -> None:
+    rank = "/dp4095/pp4095/tp4095"
+    us, them = "p" * 63 + rank, "d" * 63 + rank
+    target = Target(pb.Peer(worker_id=them, instance_id=str(uuid.uuid4())), 2**64 - 1, TOKENS, {}, {})
+    joined = SenderRoom(room=2**63 - 1, join_id=2**64 - 1, joined_at=0.0, tokens=TOKENS, targets={them: target})
+    joined.poll = joined.room_poll = poll
+    joined.failure = Failure("ABORTED", "\N{PILE OF POO}" * 1024, us)
+    if poll is KVPoll.SUCCESS:
+        joined.completions = [
+            pb.Completion(room=joined.room, sender=us, receiver=them, offer_id=2**64 - 1, sender_join_id=joined.join_id)
+        ]
+    request = pb.RegisterWorkerRequest(rooms=[joined.state_message(0.0)] * MAX_ROOMS)
+    assert request.ByteSize() < 4 << 20

@@ -1,11 +1,14 @@
 """What the two ends of a room have in common on a worker."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from kvtransfer import v1 as pb
 from kvtransfer.outgoing import JoinKey
 from kvtransfer.polls import Failure, KVPoll
+
+STATE_MESSAGE = 64
+"""Characters of a failure's message that are told again in the list of all rooms, which must fit one message."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,8 +110,8 @@ class WorkerRoom:
         state = pb.RoomState(room=self.room, join_id=self.join_id, poll=wire_poll(self.poll))
         if self.room_poll.final:
             state.verdict = wire_poll(self.room_poll)
-        if self.failure is not None:
-            state.failure.CopyFrom(self.failure.to_message())
+        if self.failure is not None and self.poll is not KVPoll.SUCCESS:
+            state.failure.CopyFrom(replace(self.failure, message=self.failure.message[:STATE_MESSAGE]).to_message())
         state.time_left.FromNanoseconds(max(0, int((self.deadline - now) * 1e9)))
         return state
 
