@@ -5,6 +5,7 @@ python -m examples.pd_llm.engine --role prefill --service 127.0.0.1:50051 --port
 
 import argparse
 import asyncio
+import logging
 import signal
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.pd_llm.engine", description=__doc__)
     parser.add_argument("--role", choices=["prefill", "decode"], required=True, help="also the engine's id")
     parser.add_argument("--service", required=True, metavar="HOST:PORT", help="kvservice")
-    parser.add_argument("--port", type=int, default=0, help="of rank 0's HTTP end on 127.0.0.1; 0: any (default)")
+    parser.add_argument("--host", default="127.0.0.1", help="of rank 0's HTTP end (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, help="of rank 0's HTTP end; 0: any (default)")
     parser.add_argument("--tp", type=int, default=1, help="ranks of each engine, a divisor of 3 (default 1)")
     parser.add_argument("--rank", type=int, default=0, help="of this process, in [0, tp)")
     parser.add_argument("--rendezvous", type=Path, help="a path not there yet, where the ranks meet; needed for tp > 1")
@@ -51,6 +53,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # how peers are reached, and how fast
     torch.set_num_threads(1)  # more threads, other bits
     group: Group = Alone() if args.tp == 1 else Processes(args.rank, args.tp, args.rendezvous)
     device = torch.device(args.device)
@@ -115,7 +118,7 @@ async def lead(args: argparse.Namespace, rank: PrefillRank | DecodeRank, pool: K
     else:
         scheduler = DecodeScheduler(rank, args.max_rooms, SMOLLM2.eos)
         http = DecodeHttp(scheduler, SMOLLM2, pool, tokenizer.load())
-    await serve_beside(http.app(), args.port, scheduler.run, scheduler.stop)
+    await serve_beside(http.app(), args.host, args.port, scheduler.run, scheduler.stop)
 
 
 if __name__ == "__main__":

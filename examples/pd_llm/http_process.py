@@ -8,14 +8,12 @@ from concurrent.futures import Future
 
 from aiohttp import web
 
-HOST = "127.0.0.1"
 
-
-async def serve(app: web.Application, port: int) -> None:
-    """Serve `app` on loopback until SIGTERM or SIGINT. Prints `listening on <url>`; port 0 takes any free one.
+async def serve(app: web.Application, host: str, port: int) -> None:
+    """Serve `app` until SIGTERM or SIGINT. Prints `listening on <url>`; port 0 takes any free one.
 
     Raises:
-        OSError: The port is taken.
+        OSError: The port is taken, or `host` is not an address of this machine.
     """
     loop = asyncio.get_running_loop()
     told = asyncio.Event()
@@ -25,15 +23,17 @@ async def serve(app: web.Application, port: int) -> None:
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, HOST, port)
+        site = web.TCPSite(runner, host, port)
         await site.start()
-        print(f"listening on http://{HOST}:{runner.addresses[0][1]}", flush=True)
+        print(f"listening on http://{host}:{runner.addresses[0][1]}", flush=True)
         await told.wait()
     finally:
         await runner.cleanup()
 
 
-async def serve_beside(app: web.Application, port: int, work: Callable[[], None], stop: Callable[[], None]) -> None:
+async def serve_beside(
+    app: web.Application, host: str, port: int, work: Callable[[], None], stop: Callable[[], None]
+) -> None:
     """Serve `app` while `work` runs in a thread. Either ends the other; `stop` is how to ask `work` to end.
 
     Raises:
@@ -50,7 +50,7 @@ async def serve_beside(app: web.Application, port: int, work: Callable[[], None]
 
     threading.Thread(target=thread, name="model", daemon=True).start()
     worker = asyncio.wrap_future(done)
-    server = asyncio.create_task(serve(app, port))
+    server = asyncio.create_task(serve(app, host, port))
     try:
         await asyncio.wait((server, worker), return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -146,13 +146,14 @@ async def main() -> None:
     parser.add_argument("--service", required=True, metavar="HOST:PORT", help="kvservice")
     parser.add_argument("--prefill", required=True, metavar="URL", help="rank 0 of the prefill engine")
     parser.add_argument("--decode", required=True, metavar="URL", help="rank 0 of the decode engine")
-    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1; 0: any (default)")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, help="where to listen; 0: any (default)")
     parser.add_argument(
         "--timeout", type=float, default=120, metavar="SECONDS", help="a generation may take (default 120)"
     )
     args = parser.parse_args()
     with Client(args.service) as service:
-        await serve(Router(service, args.prefill, args.decode, args.timeout).app(), args.port)
+        await serve(Router(service, args.prefill, args.decode, args.timeout).app(), args.host, args.port)
 
 
 if __name__ == "__main__":
