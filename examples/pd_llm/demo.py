@@ -23,6 +23,7 @@ from .config import SMOLLM2
 from .damage import Damage
 from .prompts import waves
 from .result import Result, from_response
+from .routers import ROUTERS, NoRouter
 from .stack import Options, Stack
 
 PAGE_TOKENS = 16
@@ -34,6 +35,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo ARGS=", description=__doc__)
     parser.add_argument("--tp", type=int, choices=[1, 3], default=1, help="ranks of each engine (default 1)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: prefill on GPU 0, decode on 1")
+    parser.add_argument("--router", choices=ROUTERS, default="python", help="whose /generate (default python)")
     parser.add_argument("--prompts", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument("--new-tokens", type=int, default=16, metavar="N", help="tokens of each answer (default 16)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a report")
@@ -46,7 +48,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kvtransfer-demo-") as folder:
         try:
             sys.exit(asyncio.run(demo(args, Path(folder))))
-        except (ChildDied, TimeoutError) as failed:
+        except (ChildDied, NoRouter, TimeoutError) as failed:
             sys.exit(f"demo: {failed}")
         except (KeyboardInterrupt, asyncio.CancelledError):
             sys.exit("demo: interrupted; every process has ended")
@@ -59,7 +61,9 @@ async def demo(args: argparse.Namespace, folder: Path) -> int:
     await asyncio.to_thread(stack.set_up, say)
     evidence = folder / "evidence"
     evidence.mkdir()
-    options = Options(tp=args.tp, device=args.device, timeout_s=300, evidence=evidence, damage=args.damage)
+    options = Options(
+        tp=args.tp, device=args.device, timeout_s=300, evidence=evidence, damage=args.damage, router=args.router
+    )
     prompts = waves(args.prompts)
     began = time.monotonic()
     async with Children(folder) as children:

@@ -12,6 +12,7 @@ from pathlib import Path
 from . import stack
 from .children import ChildDied, Children
 from .demo import end_on_sigterm
+from .routers import ROUTERS, NoRouter
 from .stack import Options, Ports
 
 
@@ -19,6 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make serve ARGS=", description=__doc__)
     parser.add_argument("--tp", type=int, choices=[1, 3], default=1, help="ranks of each engine (default 1)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: prefill on GPU 0, decode on 1")
+    parser.add_argument("--router", choices=ROUTERS, default="python", help="whose /generate (default python)")
     ports = {"router": 8000, "prefill": 8001, "decode": 8002, "service": 50051}
     for name, port in ports.items():
         parser.add_argument(f"--{name}-port", type=int, default=port, help=f"on 127.0.0.1; 0: any (default {port})")
@@ -26,8 +28,8 @@ def main() -> None:
     chosen = Ports(**{name: getattr(args, f"{name}_port") for name in ports})
     with tempfile.TemporaryDirectory(prefix="kvtransfer-serve-") as folder:
         try:
-            asyncio.run(serve(Path(folder), Options(tp=args.tp, device=args.device, ports=chosen)))
-        except (ChildDied, TimeoutError) as failed:
+            asyncio.run(serve(Path(folder), Options(tp=args.tp, device=args.device, router=args.router, ports=chosen)))
+        except (ChildDied, NoRouter, TimeoutError) as failed:
             sys.exit(f"serve: {failed}")
         except (KeyboardInterrupt, asyncio.CancelledError):
             print("serve: every process has ended")

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from . import tokenizer, weights_file
+from . import routers, tokenizer, weights_file
 from .children import Children
 from .damage import Damage
 
@@ -47,6 +47,8 @@ class Options:
     evidence: Path | None = None
     """Folder into which the engines write what happens."""
     damage: Damage | None = None
+    router: str = "python"
+    """One of `routers.ROUTERS`."""
     interface: str = "lo"
     """Where NIXL listens, unless UCX_NET_DEVICES says otherwise."""
 
@@ -79,6 +81,7 @@ async def start(children: Children, folder: Path, options: Options) -> Stack:
 
     Raises:
         TimeoutError: Something does not serve within START_S.
+        NoRouter: The router cannot be had here.
     """
     pids, urls = {}, {}
     python = sys.executable
@@ -101,7 +104,8 @@ async def start(children: Children, folder: Path, options: Options) -> Stack:
     for role in ROLES:
         urls[role] = (await children.line(f"{role}-tp0", r"listening on (\S+)", START_S))[1]
 
-    command = [python, "-m", "examples.pd_llm.router", "--service", service, "--port", str(options.ports.router)]
+    command = [*await asyncio.to_thread(routers.command, options.router), "--service", service]
+    command += ["--port", str(options.ports.router)]
     command += ["--prefill", urls["prefill"], "--decode", urls["decode"], "--timeout", f"{options.timeout_s:g}"]
     pids["router"] = await children.start("router", command, ENVIRONMENT)
     urls["router"] = (await children.line("router", r"listening on (\S+)", START_S))[1]

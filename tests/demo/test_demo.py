@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from examples.pd_llm.routers import ROUTERS
 from tests.demo.programs import descendants, end, running, start, wait_for_descendants, wait_until_ended
 
 pytestmark = pytest.mark.usefixtures("model_weights")
@@ -39,6 +42,18 @@ def test_at_tp_3_every_answer_is_right() -> None:
     for request in report["requests"]:
         assert len(request["polls"]) == 6
         assert all(polls[-1] == "SUCCESS" for polls in request["polls"].values())
+
+
+def test_the_router_in_go_gives_the_same_answers() -> None:
+    if shutil.which("go") is None and not Path("/usr/local/go/bin/go").exists():
+        pytest.skip("there is no Go toolchain")
+    answers = {}
+    for router in ROUTERS:
+        status, report = run("--router", router, "--prompts", "3", "--new-tokens", "3")
+        assert (status, wrong(report)) == (0, set())
+        answers[router] = [request["answer"] for request in report["requests"]]
+    assert len(answers["go"]) == 3
+    assert answers["go"] == answers["python"]
 
 
 @pytest.mark.parametrize(
