@@ -58,7 +58,11 @@ class Config:
     max_engines: int = _count(_POLICY.max_engines, "engines", "engines registered at once")
     max_workers: int = _count(_POLICY.max_workers, "workers", "workers registered at once")
     max_open_rooms: int = _count(_POLICY.max_open_rooms, "rooms", "rooms open at once")
-    max_closed_rooms: int = _count(_POLICY.max_closed_rooms, "rooms", "ended rooms remembered at once")
+    max_closed_rooms: int = _count(
+        _POLICY.max_closed_rooms,
+        "rooms",
+        "ended rooms remembered at once; half of them may be unopened ones that were aborted",
+    )
     max_room_indices: int = _count(_POLICY.max_room_indices, "indices", "page indices of a room, over all its groups")
     max_metadata_bytes: int = _count(_POLICY.max_metadata_bytes, "bytes", "NIXL metadata of a worker", 1, 128 * 1024)
 

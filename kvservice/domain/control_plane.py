@@ -183,8 +183,7 @@ class ControlPlane:
 
         Raises InvalidField, EngineNotFound, RoomNotFound, RoomReused, JoinConflict, LimitReached, Draining.
         """
-        key = (join.room, join.join_id)
-        if key in worker.instance.former or key in worker.instance.missed:
+        if worker.instance.is_over((join.room, join.join_id)):
             # As a new room it would forget its end, and who was told its offer then, and may still write.
             raise RoomNotFound(f"the service does not know this join of room {join.room}", room=join.room)
         check_join(self.registry, self.policy, worker, join)
@@ -233,7 +232,7 @@ class ControlPlane:
         room = self.rooms.get(number)
         failure = Failure(FailureReason.ABORTED, message)
         if room is None:
-            self._check_tombstones()
+            self._check_tombstones(self.policy.max_closed_rooms // 2)  # else whoever aborts at random closes the house
             room = self._new_room(number, now)
             room.ask(failure, now)
             room.close_if_over(now)
@@ -270,7 +269,7 @@ class ControlPlane:
         if room is not None and is_others(room, worker):
             return  # who joins now is refused, and the room goes on
         if room is None:
-            self._check_tombstones()
+            self._check_tombstones(self.policy.max_closed_rooms)
             room = self._new_room(item.room, now)
             room.bury(worker.peer, worker.ref.epoch, worker.engine.role, item.join_id, now)
             room.close_if_over(now)
@@ -362,13 +361,13 @@ class ControlPlane:
             raise Draining("the server is shutting down and takes no new rooms")
         if self.open_rooms >= self.policy.max_open_rooms:
             raise LimitReached(f"{self.policy.max_open_rooms} rooms are open", limit="max_open_rooms")
-        self._check_tombstones()
+        self._check_tombstones(self.policy.max_closed_rooms)
         self.open_rooms += 1
         return self._new_room(number, now)
 
-    def _check_tombstones(self) -> None:
-        if len(self.rooms) - self.open_rooms >= self.policy.max_closed_rooms:
-            raise LimitReached(f"{self.policy.max_closed_rooms} closed rooms are remembered", limit="max_closed_rooms")
+    def _check_tombstones(self, most: int) -> None:
+        if len(self.rooms) - self.open_rooms >= most:
+            raise LimitReached(f"{most} closed rooms are remembered", limit="max_closed_rooms")
 
     def _new_room(self, number: int, now: float) -> Room:
         self._sequence += 1

@@ -18,6 +18,6 @@ class Policy:
     max_engines: int = 1024
     max_workers: int = 8192
     max_open_rooms: int = 65536
-    max_closed_rooms: int = 262144
+    max_closed_rooms: int = 524288
     max_room_indices: int = 262144
     max_metadata_bytes: int = 128 * 1024

@@ -36,6 +36,10 @@ class Instance:
     missed: dict[tuple[int, int], tuple[Poll, Failure | None]] = field(default_factory=dict)
     """How rooms ended, by join, that were forgotten while the process was away."""
 
+    def is_over(self, join: tuple[int, int]) -> bool:
+        """Whether a join must open no room: what was told of it then is forgotten. An update says so."""
+        return join in self.former or join in self.missed
+
 
 @dataclass(slots=True)
 class Worker:

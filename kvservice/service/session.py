@@ -45,7 +45,7 @@ class Session:
             yield
 
     def join(self, join: Join) -> None:
-        if (join.room, join.join_id) not in self.worker.instance.former:  # of those it is told by an update
+        if not self.worker.instance.is_over((join.room, join.join_id)):
             self._control.join(self.worker, join, self._now)
 
     def report(self, progress: Progress) -> None:

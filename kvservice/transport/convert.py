@@ -18,6 +18,7 @@ MAX_DURATION = 366 * 86400.0
 MAX_FAILURE_MESSAGE = 1024  # bytes, as the next
 MAX_WORKER_ID = 256
 MAX_ROOM = 2**63 - 1
+MAX_TOLD_ROOMS = 16384
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -122,6 +123,7 @@ def registration(request: pb.RegisterWorkerRequest) -> types.Registration:
     ):
         if not present:
             raise InvalidField(name, "must be set")
+    at_most(len(request.rooms), MAX_TOLD_ROOMS, "rooms")
     shape, rank = request.topology, request.rank
     return types.Registration(
         engine_id=request.engine_id,

@@ -104,7 +104,8 @@ class Servicer:
         )
 
     def Abort(self, request: pb.AbortRequest) -> pb.AbortResponse:
-        convert.at_most(len(request.rooms), MAX_ITEMS, "rooms")
+        if not 1 <= len(request.rooms) <= MAX_ITEMS:
+            raise InvalidField("rooms", f"must have 1 to {MAX_ITEMS} entries", len(request.rooms))
         if len(request.message) > MAX_ABORT_MESSAGE:
             raise InvalidField("message", f"must have at most {MAX_ABORT_MESSAGE} characters", len(request.message))
         return pb.AbortResponse(results=[self._abort(number, request.message) for number in request.rooms])

@@ -509,3 +509,13 @@ def test_a_room_that_waits_for_an_engine_to_be_complete_goes_on_once_it_is() -> 
     assert plane.own_poll(7, plane.p[0]) is Poll.BOOTSTRAPPING
     plane.enter("p", Role.PREFILL, 1, 2, now=1.0)
     assert plane.own_poll(7, plane.p[0]) is Poll.WAITING_FOR_INPUT
+
+
+def test_aborts_of_rooms_that_nobody_opened_leave_room_for_others() -> None:
+    plane = Plane(policy=Policy(max_closed_rooms=4))
+    for room in (1, 2):
+        plane.abort(room, "", 0.0)
+    with pytest.raises(LimitReached):
+        plane.abort(3, "", 0.0)
+    plane.decode(4)
+    assert plane.poll(4) is Poll.BOOTSTRAPPING

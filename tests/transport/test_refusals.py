@@ -232,6 +232,13 @@ def test_batches_and_lists_are_bounded(client: Client) -> None:
         with pytest.raises(InvalidField) as refused:
             call()
         assert refused.value.field == field
+    for call in (
+        lambda: client.abort([]),
+        lambda: client.register_worker(registration("x", pb.ROLE_DECODE, rooms=[pb.RoomState(room=1)] * 16385)),
+    ):
+        with pytest.raises(InvalidField) as refused:
+            call()
+        assert refused.value.field == "rooms"
     for rooms in ([], range(1, 258), [0], [-1]):
         with pytest.raises(InvalidField) as refused:
             client.poll(rooms)
