@@ -6,6 +6,9 @@ from collections.abc import Callable
 TICK = 0.25
 """Seconds between two readings while the service runs, at most."""
 
+STRAY = 0.05
+"""Seconds that the wall clock may stray from what was told of it: else a room's times would differ from call to call."""
+
 
 def _since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -18,10 +21,12 @@ class Clock:
     moves by as much.
     """
 
-    def __init__(self, read: Callable[[], float] = _since_boot) -> None:
+    def __init__(self, read: Callable[[], float] = _since_boot, wall: Callable[[], float] = time.time) -> None:
         self._read = read
+        self._wall = wall
         self._last = read()
         self._lost = 0.0
+        self._wall_offset = 0.0
 
     def now(self) -> float:
         """Never goes back. To be called every TICK at least."""
@@ -33,4 +38,7 @@ class Clock:
 
     def wall_offset(self) -> float:
         """What to add to a recent instant of this clock to get seconds since 1970."""
-        return time.time() - self.now()
+        offset = self._wall() - self.now()
+        if abs(offset - self._wall_offset) > STRAY:
+            self._wall_offset = offset
+        return self._wall_offset

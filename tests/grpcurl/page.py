@@ -5,6 +5,7 @@ print nothing: they define what later commands use. `second-terminal` after the 
 and what it has printed since.
 """
 
+import difflib
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,10 @@ class Comparison:
 
     def compare(self, shown: str, came: str) -> None:
         """Raises AssertionError where they differ."""
-        assert _VOLATILE.sub(_kind, came) == _VOLATILE.sub(_kind, shown)
+        expected, actual = (_VOLATILE.sub(_kind, text).splitlines() for text in (shown, came))
+        assert actual == expected, "\n" + "\n".join(
+            difflib.unified_diff(expected, actual, "shown", "came", lineterm="")
+        )
         for one, other in zip(_VOLATILE.finditer(shown), _VOLATILE.finditer(came), strict=True):
             if one.lastgroup in _SAME_THROUGHOUT:
                 assert self._came_of.setdefault(one[0], other[0]) == other[0], f"{one[0]} is two things"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvservice.service.clock import TICK, Clock
+from kvservice.service.clock import STRAY, TICK, Clock
 
 
 class Hand:
@@ -48,3 +48,24 @@ def test_it_never_goes_back(hand: Hand) -> None:
         hand.turn(step)
         assert clock.now() >= last
         last = clock.now()
+
+
+def test_an_instant_is_the_same_time_of_day_whenever_it_is_told(hand: Hand) -> None:
+    wall = Hand()
+    clock = Clock(hand, wall)
+    opened = clock.now()
+    told = opened + clock.wall_offset()
+    assert told == wall.at
+    for _ in range(100):
+        hand.turn(TICK)
+        wall.turn(TICK + 1e-6)
+        assert opened + clock.wall_offset() == told
+
+
+def test_a_wall_clock_that_was_set_is_believed(hand: Hand) -> None:
+    wall = Hand()
+    clock = Clock(hand, wall)
+    clock.wall_offset()
+    for step in (3600.0, -3600.0, 2 * STRAY):
+        wall.turn(step)
+        assert clock.now() + clock.wall_offset() == pytest.approx(wall.at)
