@@ -53,7 +53,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")  # how peers are reached, and how fast
+    logging.basicConfig(format="%(levelname)s %(message)s")
+    logging.getLogger("kvtransfer").setLevel(logging.INFO)  # how peers are reached, and how fast
     torch.set_num_threads(1)  # more threads, other bits
     group: Group = Alone() if args.tp == 1 else Processes(args.rank, args.tp, args.rendezvous)
     device = torch.device(args.device)

@@ -1,0 +1,89 @@
+"""A Docker engine of our own: it shares no socket, image, network or firewall rule with one the machine may have."""
+
+import ctypes
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.containers.tools import Tools
+
+START_S = 60
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+class Engine:
+    """A running engine, and the command line that talks to it."""
+
+    def __init__(self, tools: Tools, folder: Path) -> None:
+        self.tools = tools
+        self.environment = tools.environment | {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
+
+    def docker(self, *arguments: str, timeout_s: float = 120) -> str:
+        """What `docker <arguments>` prints.
+
+        Raises:
+            AssertionError: It failed; with all it said.
+        """
+        ran = subprocess.run(
+            ["docker", *arguments], env=self.environment, capture_output=True, text=True, timeout=timeout_s
+        )
+        assert ran.returncode == 0, f"docker {' '.join(arguments)}: {ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def left_over(self) -> dict[str, list[str]]:
+        """Containers, volumes and networks other than the engine's own."""
+        networks = self.docker("network", "ls", "--filter", "type=custom", "--quiet").split()
+        return {
+            "containers": self.docker("ps", "--all", "--quiet").split(),
+            "volumes": self.docker("volume", "ls", "--quiet").split(),
+            "networks": networks,
+        }
+
+
+@contextmanager
+def running(tools: Tools, folder: Path) -> Iterator[Engine]:
+    """An engine that keeps everything in `folder`, which is gone in the end, containers and all.
+
+    It has no network but those that Compose makes: its builds use the host's.
+    """
+    engine = Engine(tools, folder)
+    command = ["dockerd", "--host", engine.environment["DOCKER_HOST"], "--pidfile", f"{folder}/pid"]
+    command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--bridge", "none"]
+    command += ["--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
+    with open(folder / "log", "wb") as log:
+        daemon = subprocess.Popen(
+            command, env=engine.environment, stdout=log, stderr=log, start_new_session=True, preexec_fn=_end_with_parent
+        )
+    try:
+        _wait_until_it_answers(daemon, engine, folder / "log")
+        yield engine
+    finally:
+        _stop(daemon, engine)
+        shutil.rmtree(folder)
+
+
+def _end_with_parent() -> None:
+    """Asked for by the child: otherwise an engine would outlive tests that were killed."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _wait_until_it_answers(daemon: "subprocess.Popen[bytes]", engine: Engine, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while subprocess.run(["docker", "version"], env=engine.environment, capture_output=True).returncode != 0:
+        assert daemon.poll() is None, f"dockerd ended:\n{log.read_text()[-4000:]}"
+        assert time.monotonic() < deadline, f"dockerd does not answer:\n{log.read_text()[-4000:]}"
+        time.sleep(0.1)
+
+
+def _stop(daemon: "subprocess.Popen[bytes]", engine: Engine) -> None:
+    if daemon.poll() is None:
+        containers = engine.docker("ps", "--all", "--quiet").split()
+        if containers:
+            engine.docker("rm", "--force", "--volumes", *containers)
+        daemon.terminate()
+        daemon.wait(60)

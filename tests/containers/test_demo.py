@@ -1,0 +1,144 @@
+"""The demo in containers, for real: built, started, asked, disturbed, ended. The tests follow one another."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from kvtransfer import KVPoll
+from kvtransfer.client import Client
+
+from tests.containers.demo import ANSWER, ROOT, Demo, ask, run_readme_command
+from tests.containers.engine import Engine
+
+NOTHING = {"containers": [], "volumes": [], "networks": []}
+LEASE_S = 15
+"""kvservice's default."""
+
+
+@pytest.fixture(scope="module")
+def cpu(docker_engine: Engine) -> Iterator[Demo]:
+    """Up, from nothing: this builds both images."""
+    demo = Demo(docker_engine, "cpu")
+    try:
+        demo.up()
+        yield demo
+    finally:
+        demo.down()
+
+
+def test_the_readme_s_request_is_answered_right(cpu: Demo) -> None:
+    assert run_readme_command("curl -s localhost:8000/generate")["text"] == ANSWER
+
+
+def test_grpcurl_shows_the_engines_and_the_room(cpu: Demo) -> None:
+    room = ask()[1]["meta_info"]["room"]
+    engines = run_readme_command("grpcurl -plaintext localhost:50051")["engines"]
+    assert [engine["engine_id"] for engine in engines] == ["decode", "prefill"]
+    transfers = run_readme_command("grpcurl -plaintext -d")["transfers"]
+    shown = next(transfer for transfer in transfers if transfer["room"] == str(room))
+    assert [(each["role"], each["poll"]) for each in shown["participants"]] == [
+        ("ROLE_DECODE", "KV_POLL_SUCCESS"),
+        ("ROLE_PREFILL", "KV_POLL_SUCCESS"),
+    ]
+    assert all(int(each["transferred_bytes"]) > 0 for each in shown["participants"])
+
+
+def test_the_engines_share_memory_and_say_how_fast(cpu: Demo) -> None:
+    log = cpu.logs("prefill-cpu")
+    assert "go over cma, " in log
+    assert "GB/s" in log
+
+
+def test_the_service_image_is_small_light_and_not_root(cpu: Demo, docker_engine: Engine) -> None:
+    size, user = docker_engine.docker(
+        "image", "inspect", "--format", "{{.Size}} {{.Config.User}}", "kvtransfer-service"
+    ).split()
+    assert int(size) < 200e6
+    assert user not in ("", "0", "root")
+    look = "import importlib.util as u; print([m for m in ('grpc', 'torch', 'nixl', 'numpy', 'pip') if u.find_spec(m)])"
+    assert cpu.compose("exec", "-T", "kvservice", "python", "-c", look).strip() == "['grpc']"
+
+
+def test_a_changed_source_file_installs_nothing(cpu: Demo, docker_engine: Engine, tmp_path: Path) -> None:
+    for path in ("kvservice", "clients", "examples", "requirements"):
+        shutil.copytree(ROOT / path, tmp_path / path, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in ("Dockerfile", ".dockerignore"):
+        shutil.copy(ROOT / path, tmp_path)
+    for path in ("kvservice/cli.py", "examples/pd_llm/engine.py"):
+        with open(tmp_path / path, "a") as file:
+            file.write("# changed\n")
+    for target in ("service", "worker"):
+        options = ["--load", "--network", "host", "--target", target, "--tag", "changed"]
+        docker_engine.docker("buildx", "build", *options, str(tmp_path))
+        before, after = (_layers(docker_engine, image) for image in (f"kvtransfer-{target}", "changed"))
+        assert before != after
+        assert before[:-3] == after[:-3]  # the last three are two copies of source files and their bytecode
+
+
+def test_a_killed_worker_takes_nobody_with_it_and_comes_back(cpu: Demo) -> None:
+    others = ("kvservice", "namespaces", "prefill-cpu", "router")
+    started = {name: cpu.inspect(name, ".State.StartedAt") for name in others}
+    with ThreadPoolExecutor() as pool, Client("127.0.0.1:50051") as client:
+        known = {transfer.room for transfer in client.list_transfers()}
+        asked = pool.submit(ask, 500)
+        _wait_for_another(client, known)
+        cpu.compose("kill", "decode-cpu")
+        status, refusal = asked.result()
+    assert status == 502
+    assert "/decode" in refusal["error"]["message"]
+    cpu.compose("start", "decode-cpu")
+    cpu.wait_until_healthy("decode-cpu")
+    status, answer = ask()
+    assert (status, answer["text"]) == (200, ANSWER)
+    assert {name: cpu.inspect(name, ".State.StartedAt") for name in others} == started
+
+
+def test_a_paused_service_goes_on_where_it_was(cpu: Demo) -> None:
+    with ThreadPoolExecutor() as pool:
+        cpu.compose("pause", "kvservice")
+        asked = pool.submit(ask)
+        time.sleep(LEASE_S + 2)  # so that the workers' leases lapse: nothing can be seen of a service that is stopped
+        cpu.compose("unpause", "kvservice")
+        during = asked.result()
+    assert during[1]["text"] == ANSWER if during[0] == 200 else during[0] in (502, 504)
+    deadline = time.monotonic() + 60
+    while (found := ask())[0] != 200:
+        assert time.monotonic() < deadline, found
+    assert found[1]["text"] == ANSWER
+    for engine in ("prefill-cpu", "decode-cpu"):
+        assert "registering again" in cpu.logs(engine)
+
+
+def test_down_leaves_nothing(cpu: Demo, docker_engine: Engine) -> None:
+    assert docker_engine.left_over() != NOTHING
+    cpu.down()
+    assert docker_engine.left_over() == NOTHING
+
+
+def test_profile_gpu_comes_up_but_for_the_devices(docker_engine: Engine) -> None:
+    gpu = Demo(docker_engine, "gpu")
+    try:
+        gpu.up()
+        status, answer = ask()
+        assert (status, answer["text"]) == (200, ANSWER)
+        assert "go over cma, " in gpu.logs("prefill-gpu")
+    finally:
+        gpu.down()
+    assert docker_engine.left_over() == NOTHING
+
+
+def _layers(engine: Engine, image: str) -> list[str]:
+    found: list[str] = json.loads(engine.docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", image))
+    return found
+
+
+def _wait_for_another(client: Client, known: set[int], timeout_s: float = 30) -> None:
+    """Until a room that is not `known` has moved: its answer is being generated."""
+    deadline = time.monotonic() + timeout_s
+    while not any(t.room not in known and t.poll == KVPoll.SUCCESS for t in client.list_transfers()):
+        assert time.monotonic() < deadline, "no room came"
+        time.sleep(0.02)
