@@ -33,7 +33,7 @@ demo: $(VENV)/.done ## A real model, prefill and decode in two processes; ARGS="
 serve: $(VENV)/.done ## Keep the demo's service, engines and router running on fixed ports
 	@$(BIN)/python -m examples.pd_llm.serve $(ARGS)
 
-test: $(VENV)/.done $(GRPCURL) check ## Checks and all tests; ARGS are pytest's
+test: $(VENV)/.done $(GRPCURL) check go-test ## Checks and all tests; ARGS are pytest's
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: lint type proto-check ## Lint, types, import direction, generated code up to date
