@@ -7,7 +7,7 @@ TICK = 0.25
 """Seconds between two readings while the service runs, at most."""
 
 STRAY = 0.05
-"""Seconds that the wall clock may stray from what was told of it: else a room's times would differ from call to call."""
+"""Seconds that the wall clock may stray from what was told, so that a room's times do not differ from call to call."""
 
 
 def _since_boot() -> float:
