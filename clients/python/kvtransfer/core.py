@@ -78,7 +78,7 @@ class Core:
             self.mover.submit(action)
 
     def _run_clock(self) -> None:
-        while not self._stop.wait(BUSY_TICK if self._rooms.busy else TICK):
+        while not self._stop.wait(BUSY_TICK if self._rooms.pacing.busy else TICK):
             with self.step() as rooms:
                 rooms.tick(boottime())
 

@@ -21,12 +21,12 @@ from kvtransfer.actions import (
     Drain,
     Notify,
     Outcome,
-    Pace,
     Post,
 )
 from kvtransfer.errors import InvalidField
 from kvtransfer.layout import LocalMemory
 from kvtransfer.outgoing import Builders, JoinKey, Outgoing
+from kvtransfer.pacing import Pacing
 from kvtransfer.polls import Failure, KVPoll, Released
 from kvtransfer.receiving import ReceiverRoom
 from kvtransfer.roster import FetchLinks, Roster
@@ -34,8 +34,6 @@ from kvtransfer.sending import SenderRoom, Target
 
 log = logging.getLogger("kvtransfer")
 
-YOUNG = 0.05
-"""Seconds for which an offer is watched closely: most rooms are over by then."""
 GIVE_UP = 930.0
 """Seconds after which a worker gives a room up by itself: above the service's `total`, should that be out of reach."""
 
@@ -88,10 +86,7 @@ class Rooms:
         self._fence_at = 0.0
         self._next_post = 0
         self._next_drain = 0
-        self._young_until = 0.0
-        self._offered_rooms: set[int] = set()
-        self._moving: set[int] = set()
-        self.busy = False  # watch for notifications closely
+        self.pacing = Pacing(self._actions)
 
     # --- the engine's calls ---
 
@@ -132,14 +127,13 @@ class Rooms:
         room.offer(self._memory, tokens, pages, slots, prefix_tokens)
         if not room.poll.final:
             self.outgoing.join(room.key)
-            self._young_until = now + YOUNG
-            self._offered_rooms.add(room.room)
-        self._pace(now)
+            self.pacing.offered(room.room, now)
+        self.pacing.update(now)
 
     def abort(self, room: SenderRoom | ReceiverRoom, message: str, now: float) -> None:
         """Asks the room to end."""
         self._fail(room, Failure("ABORTED", message, self.worker_id))
-        self._pace(now)
+        self.pacing.update(now)
 
     def close(self, room: SenderRoom | ReceiverRoom, now: float) -> None:
         """Releases this worker's part, once its posts have ended."""
@@ -147,7 +141,7 @@ class Rooms:
             return
         self._fail(room, Failure("ABORTED", "closed before the end", self.worker_id))
         room.closing = True
-        self._unwatch(room)
+        self.pacing.over(room.room)
         if isinstance(room, SenderRoom):
             self._release_sender(room)
         elif not room.sent:
@@ -155,7 +149,7 @@ class Rooms:
             self._hand_back(room)
         else:
             self.outgoing.cleanup(room.key)
-        self._pace(now)
+        self.pacing.update(now)
 
     def take_released(self) -> list[Released]:
         """Pages that went back to the engine since the last call; each once."""
@@ -220,7 +214,7 @@ class Rooms:
             self._release_told(release, now)
         for error in news.errors:
             self._refused(error, now)
-        self._pace(now)
+        self.pacing.update(now)
 
     def links_fetched(self, change: pb.PeerChange, answer: pb.GetLinksResponse, now: float) -> None:
         """The answer to FetchLinks."""
@@ -253,7 +247,7 @@ class Rooms:
             return
         room.senders = {peer.worker_id: peer.instance_id for peer in update.senders} or room.senders
         if room.poll is KVPoll.TRANSFERRING:
-            self._moving.add(room.room)
+            self.pacing.moving(room.room)
         self._evaluate(room)
         if (room.failure is not None or room.room_poll.final) and not room.poll.final and not room.draining:
             room.draining = True
@@ -334,7 +328,7 @@ class Rooms:
             self._release_sender(room)
         elif not room.poll.final:
             self._pump(room, now)
-        self._pace(now)
+        self.pacing.update(now)
 
     def notified(self, payload: bytes, now: float) -> None:
         """A notification, without its prefix."""
@@ -345,7 +339,7 @@ class Rooms:
             return
         if notification.HasField("completion"):
             self._completed(notification.completion)
-            self._pace(now)
+            self.pacing.update(now)
 
     def drained(self, token: int, now: float) -> None:
         """All that had arrived is consumed: the receiver answers, once."""
@@ -355,7 +349,7 @@ class Rooms:
         self._evaluate(room)
         cause = room.failure or Failure("ABORTED", "the room ended")
         self._fail(room, cause)
-        self._pace(now)
+        self.pacing.update(now)
 
     def may_post(self, post_id: int, now: float) -> bool:
         """Whether a piece may be written now: the lease holds, the room is confirmed and not asked to end."""
@@ -384,7 +378,7 @@ class Rooms:
             if now >= room.deadline and not room.poll.final:
                 text = f"not ended {GIVE_UP:g} s after the join, and the service did not end it"
                 self._fail(room, Failure("TRANSFER_TIMEOUT", text, self.worker_id))
-        self._pace(now)
+        self.pacing.update(now)
 
     @property
     def in_flight(self) -> bool:
@@ -466,7 +460,7 @@ class Rooms:
             self._fail(room, Failure("COMPLETION_MISMATCH", misfit[1], misfit[0]))
             return
         room.advance(KVPoll.SUCCESS)
-        self._unwatch(room)
+        self.pacing.over(room.room)
         self.outgoing.progress(room.key, urgent=True)
 
     def _moved_groups(self, room: ReceiverRoom, sender: str) -> set[str]:
@@ -480,7 +474,7 @@ class Rooms:
         """Ends this worker's part and reports it. Nothing if it had ended."""
         if not room.fail(failure):
             return
-        self._unwatch(room)
+        self.pacing.over(room.room)
         if not room.closing:
             self.outgoing.progress(room.key, urgent=True)
         if isinstance(room, SenderRoom):
@@ -504,18 +498,7 @@ class Rooms:
     def _forget(self, room: SenderRoom | ReceiverRoom) -> None:
         del self.rooms[room.room]
         self.outgoing.drop(room.key)
-        self._unwatch(room)
-
-    def _unwatch(self, room: SenderRoom | ReceiverRoom) -> None:
-        """No notification is awaited for a room any more."""
-        self._offered_rooms.discard(room.room)
-        self._moving.discard(room.room)
-
-    def _pace(self, now: float) -> None:
-        busy = bool(self._moving) or (bool(self._offered_rooms) and now < self._young_until)
-        if busy != self.busy:
-            self.busy = busy
-            self._actions.append(Pace(busy))
+        self.pacing.over(room.room)
 
     # --- building messages ---
 
