@@ -27,10 +27,10 @@ SOMEBODY_IS_TO_BLAME = (
 class ServiceChecks:
     """Compares the service before and after each thing that reaches it."""
 
-    def __init__(self, world: World, control: Callable[[], ControlPlane], succeeded: Callable[[int], None]) -> None:
+    def __init__(self, world: World, control: Callable[[], ControlPlane], ended: Callable[[int], None]) -> None:
         self._world = world
         self._control = control
-        self._succeeded = succeeded
+        self._ended = ended
         self._rooms: dict[int, RoomShot] = {}
         self._revisions: dict[int, int] = {}
         self._revision = -1
@@ -119,9 +119,9 @@ class ServiceChecks:
             seen["SUCCESS though asked to end"] += room.failure is not None
             if not receivers or any(receiver.poll is not Poll.SUCCESS for receiver in receivers):
                 raise Violation(1, f"room {number} is SUCCESS with {room}")
-            self._succeeded(number)
         elif room.failure is not None:
             seen[f"FAILED {room.failure.reason.name}"] += 1
+        self._ended(number)
 
 
 def _superseded(control: ControlPlane, ref: pb.WorkerRef) -> bool:

@@ -39,7 +39,7 @@ class Simulation:
     def __init__(self, config: Config) -> None:
         self.world = World(config.seed)
         self._config = config
-        self._checks = ServiceChecks(self.world, self._control, self._succeeded)
+        self._checks = ServiceChecks(self.world, self._control, self._room_ended)
         self.cluster = Cluster(self.world, config, self._checks.observe)
         self._traffic = Traffic(self.world, config, self.cluster)
         self._faults = Faults(self.world, config, self.cluster, self._traffic)
@@ -98,8 +98,8 @@ class Simulation:
     def _control(self) -> ControlPlane:
         return self.cluster.service().control
 
-    def _succeeded(self, room: int) -> None:
-        self._worker_checks.room_succeeded(room)
+    def _room_ended(self, room: int) -> None:
+        self._worker_checks.room_ended(room)
 
     def _ended(self, process: Process, held: Held) -> None:
         self._faults.strike_after_success(process, held)

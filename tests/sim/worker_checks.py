@@ -7,6 +7,7 @@ from kvtransfer.receiving import ReceiverRoom
 from kvtransfer.sending import SenderRoom
 
 from kvservice.domain.control_plane import ControlPlane
+from kvservice.domain.types import Poll
 
 from .memory import Item, offered_places, places_of
 from .nixl import Fabric
@@ -37,13 +38,20 @@ class WorkerChecks:
         for released in process.rooms.take_released():
             self._take_back(process, released)
 
-    def room_succeeded(self, number: int) -> None:
-        """The service says that a room is SUCCESS: every receiver holds all of it."""
-        for participant in self._control().rooms[number].participants.values():
+    def room_ended(self, number: int) -> None:
+        """The service gives its verdict: SUCCESS if every receiver holds all of it, FAILED only if one does not."""
+        verdict = self._control().rooms[number]
+        for participant in verdict.receivers():
             process = self._fabric.processes.get(participant.instance_id)
             room = process.rooms.rooms.get(number) if process is not None and process.alive else None
-            if isinstance(room, ReceiverRoom) and process is not None and room.join_id == participant.join_id:
+            if not isinstance(room, ReceiverRoom) or process is None or room.join_id != participant.join_id:
+                continue
+            if verdict.poll is Poll.SUCCESS:
                 self._check_contents(process, room)
+            elif participant.poll is Poll.FAILED and room.poll is KVPoll.SUCCESS:
+                voted_in_time = self._world.now < verdict._vote_due
+                if voted_in_time and not participant.gone:
+                    raise Violation(1, f"room {number} is FAILED by {process.name}, which says SUCCESS")
 
     def _look_at(self, process: Process, held: Held) -> None:
         handle, room = held.handle, held.room
