@@ -255,6 +255,8 @@ class ControlPlane:
                 return Release(item.room, item.join_id, ReleaseState.UNKNOWN)
             if worker.instance.missed.pop(key, None):
                 return self.ledger.release(key)
+            if room is not None and room.closed_at is not None:  # its tombstone outlives late copies of this join too
+                self._timers.set(("room", room.room), now + self.policy.retention)
             if participant is None or not participant.joined:
                 self._bury(worker, item, now)
             return self.ledger.release(key)  # the room may be forgotten, what may land is not

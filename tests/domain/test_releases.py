@@ -63,6 +63,21 @@ def test_a_join_given_up_before_it_came_is_free_and_stays_over() -> None:
     assert plane.clean(plane.d[0], late).state is ReleaseState.FREE
 
 
+def test_a_tombstone_outlives_late_copies_of_a_join_that_it_refused() -> None:
+    plane = Plane(policy=Policy(retention=1, lease_ttl=1000, max_lease_ttl=1000))
+    senders, receivers = plane.moving(7)
+    plane.finish(7, senders, receivers)
+    plane.clean(plane.d[0], receivers[0])
+    plane.clean(plane.p[0], senders[0])
+    refused = Join(7, 99, "p")
+    assert plane.clean(plane.d[0], refused, 0.9).state is ReleaseState.FREE
+    plane.expire(1.5)
+    with pytest.raises(RoomReused):
+        plane.join(plane.d[0], refused, 1.5)
+    plane.expire(2.0)
+    assert not plane.rooms
+
+
 def test_a_join_given_up_before_it_came_ends_an_open_room() -> None:
     plane = Plane()
     plane.prefill(7)
