@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 from google.rpc import status_pb2
@@ -52,7 +53,7 @@ class SimulatedService:
         self.loop = WorldLoop(world, self._stirred)
         self._running = False
         self._touched = False
-        self._streams: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[None]] = set()
         self._observer = observe
         born = SimpleNamespace(time_ns=lambda: int(world.now * 1e9), time=lambda: world.now)
         with mock.patch.object(kvservice.service.service, "time", born):
@@ -104,14 +105,19 @@ class SimulatedService:
 
     def accept(self, connection: Connection) -> None:
         """A worker opens a stream."""
-        stream = ServerEnd(self, connection).task
-        self._streams.add(stream)
-        stream.add_done_callback(self._streams.discard)
+        ServerEnd(self, connection)
+
+    def run(self, call: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Runs a call that takes its time, until it ends or nobody looks any more."""
+        task = self.loop.create_task(call)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return task
 
     def close(self) -> None:
-        """Nobody looks any more: streams end."""
-        for stream in self._streams:
-            stream.cancel()
+        """Nobody looks any more."""
+        for call in self._calls:
+            call.cancel()
         self.loop.run_ready()
 
     def look(self) -> None:
@@ -136,7 +142,11 @@ class SimulatedService:
 
     def _expire(self) -> None:
         self._alarm = float("inf")
-        self.observe(None, "time", lambda: self.control.expire(self.world.now))
+        self.observe(None, "time", self._expire_now)
+
+    def _expire_now(self) -> None:
+        with self.service.changing() as now:
+            self.control.expire(now)
 
 
 class ServerEnd:
@@ -150,8 +160,8 @@ class ServerEnd:
         self._ref: pb.WorkerRef | None = None
         self._over = False
         connection.up = Pipe(service.world, self._received, lambda reason: self._broke())
-        self.task = service.loop.create_task(serve(service.service, self))  # type: ignore[arg-type] # a Stream
-        self.task.add_done_callback(self._ended)
+        self._task = service.run(serve(service.service, self))  # type: ignore[arg-type] # a Stream
+        self._task.add_done_callback(self._ended)
 
     async def read(self) -> pb.SessionRequest:
         """The next batch."""
@@ -175,7 +185,7 @@ class ServerEnd:
 
     def _broke(self) -> None:
         """The worker is not there any more, which ends the method."""
-        self.task.cancel()
+        self._task.cancel()
         self._service.observe(None, "end of a stream", self._service.loop.run_ready)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:

@@ -14,6 +14,7 @@ from kvservice.domain.control_plane import ControlPlane
 from .cluster import Cluster
 from .config import SERVICE, Config
 from .faults import Faults
+from .follower import Follower
 from .process import Held, Process
 from .service_checks import ServiceChecks
 from .tables import all_over, nothing_left
@@ -41,6 +42,7 @@ class Simulation:
         self._config = config
         self._checks = ServiceChecks(self.world, self._control, self._room_ended)
         self.cluster = Cluster(self.world, config, self._checks.observe)
+        self._follower = Follower(self.cluster.service())
         self._traffic = Traffic(self.world, config, self.cluster)
         self._faults = Faults(self.world, config, self.cluster, self._traffic)
         self._worker_checks = WorkerChecks(
@@ -87,6 +89,7 @@ class Simulation:
                 look_at = self.world.now + LOOK
                 self._faults.look_after()
                 self._traffic.poll()
+                self._follower.look()
                 if reached():
                     return True
             self._step()
