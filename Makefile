@@ -10,7 +10,7 @@ GOTOOLS := .cache/go/bin
 GRPCURL := $(GOTOOLS)/.grpcurl-v1.9.4
 ARGS ?=
 
-.PHONY: help setup demo serve test check lint type proto proto-check go-test grpcurl bench clean
+.PHONY: help setup demo serve test check lint type proto proto-check go-test docker-test grpcurl bench clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ else
 		CGO_ENABLED=$(if $(RACE),1,0) $(GO) test $(RACE) -timeout 120s ./...; \
 	done
 endif
+
+docker-test: $(VENV)/.done $(GRPCURL) ## Images and Compose for real: root, Debian 12, minutes and 18 GB, see docs/docker.md
+	@KVTRANSFER_TEST_CONTAINERS=1 $(BIN)/python -m pytest tests/containers $(ARGS)
 
 # Pages of docs/ are held against what it prints.
 $(GRPCURL):
