@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 import urllib.error
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.containers.engine import Engine
+from tests.containers.needs import cannot
 
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "compose.yaml", ROOT / "tests/containers/compose.override.yaml")
+GO_TOOLS = ROOT / ".cache/go/bin"
 UP_S = 900
 ANSWER = "\nthat has been passed down to me by my great-grandmother. "
 """To the README's request, by SmolLM2 in one process."""
@@ -28,10 +31,13 @@ def readme_command(start: str) -> str:
 
 def run_readme_command(start: str) -> Any:
     """Run it in a shell; gives the JSON that it prints."""
-    grpcurl = ROOT / ".cache/go/bin"
-    environment = os.environ | {"PATH": f"{grpcurl}:{os.environ['PATH']}"}
     command = readme_command(start)
-    ran = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=120)
+    path = f"{GO_TOOLS}:{os.environ['PATH']}"
+    if not shutil.which(command.split()[0], path=path):
+        cannot(f"there is no {command.split()[0]}")
+    ran = subprocess.run(
+        ["bash", "-c", command], env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120
+    )
     assert ran.returncode == 0, f"{command}: {ran.stderr}"
     return json.loads(ran.stdout)
 
@@ -64,7 +70,11 @@ class Demo:
 
     def up(self) -> None:
         """Build what is not built, and start everything until it is healthy."""
-        self.compose("up", "--detach", "--wait", timeout_s=UP_S)
+        try:
+            self.compose("up", "--detach", "--wait", timeout_s=UP_S)
+        except AssertionError as failed:
+            failed.add_note(self.compose("logs"))
+            raise
 
     def down(self) -> None:
         self.compose("down", "--volumes")

@@ -18,7 +18,7 @@ from kvtransfer.peers import link_note
 def test_it_tells_transport_and_bandwidth_and_warns_of_what_could_be_faster(
     transport: str, bytes_s: float, level: int
 ) -> None:
-    found, text = link_note("decode/0/0/0", LinkStats(transport, bytes_s, {}))
+    found, text = link_note("decode/dp0/pp0/tp0", LinkStats(transport, bytes_s, {}))
     assert found == level
-    assert text.startswith(f"writes to decode/0/0/0 go over {transport}, {bytes_s / 1e9:.1f} GB/s")
+    assert text.startswith(f"writes to decode/dp0/pp0/tp0 go over {transport}, {bytes_s / 1e9:.1f} GB/s")
     assert ("faster" in text) == (level == logging.WARNING)

@@ -199,7 +199,7 @@ class Peer:
     def _become_ready(self, stats: LinkStats, events: MoverEvents) -> None:
         self._state = _State.READY
         if stats.transport:
-            _log.log(*link_note(self.name, stats))
+            _log.log(*link_note(self._action.peer.worker_id, stats))
         events.peer_ready(self.name, stats)
 
     def _start_attempt(self, now: float, after_s: float = 0.0) -> None:
@@ -238,9 +238,9 @@ def _hello(links: Sequence[pb.Link], own_name: str) -> bytes:
     return NOTIFICATION_PREFIX + pb.Notification(hello=pb.Hello(sender=sender)).SerializeToString()
 
 
-def link_note(peer: str, stats: LinkStats) -> tuple[int, str]:
-    """What is logged of how bytes reach `peer`: its level and its text. A warning where they could go faster."""
-    way = f"writes to {peer} go over {stats.transport}, {stats.bandwidth_bytes_s / 1e9:.1f} GB/s"
+def link_note(worker_id: str, stats: LinkStats) -> tuple[int, str]:
+    """What is logged of how bytes reach a worker: its level and its text. A warning where they could go faster."""
+    way = f"writes to {worker_id} go over {stats.transport}, {stats.bandwidth_bytes_s / 1e9:.1f} GB/s"
     if stats.transport == "tcp":
         return logging.WARNING, f"{way}: on one host UCX's cma would copy faster"
     if stats.transport == "device" and stats.bandwidth_bytes_s < SLOW_DEVICE_BYTES_S:
