@@ -37,7 +37,7 @@ class Cluster:
         self.living: list[Process] = []
         """Every process that has not ended, those included whose rank another has."""
         self.exited: dict[Seat, list[str]] = {seat: [] for seat in _seats(config)}
-        """Processes that the launcher saw exit and has not attested yet."""
+        """Processes that the launcher saw exit, by rank."""
         for seat in self.exited:
             self.spawn(seat)
 
@@ -47,9 +47,7 @@ class Cluster:
 
     def spawn(self, seat: Seat) -> None:
         """Starts a process at a rank, whether or not another is still there."""
-        attested = [] if self.world.faulty(0.3) else self.exited[seat]
-        if attested:
-            self.exited[seat] = []
+        attested = [] if self.world.faulty(0.3) else list(self.exited[seat])
         instance_id = str(uuid.UUID(int=self.world.chance.getrandbits(128), version=4))
         process = Process(self.world, self.fabric, self.network, self.service, seat, instance_id, attested)
         self.running[seat] = process
@@ -67,6 +65,11 @@ class Cluster:
         self.exited[process.seat].append(process.instance_id)
         if self.running.get(process.seat) is process:
             del self.running[process.seat]
+
+    def unproven(self, process: Process) -> bool:
+        """Whether somebody may wait for a proof that only another process at this rank can bring."""
+        attested = process.attests if process.session.ref is not None else ()
+        return process.rooms.undrained or not set(self.exited[process.seat]) <= set(attested)
 
     def restart(self, process: Process) -> None:
         """Ends a process and starts another in its place."""

@@ -83,6 +83,7 @@ class Process:
         self.seat = seat
         self.instance_id = instance_id
         self.name = f"{seat.engine_id}.{seat.dp_rank}.{seat.tp_rank}/{instance_id[:4]}"
+        self.attests = exited
         self.alive = True
         self.resumes_at = 0.0
         self.memory = Memory()

@@ -130,8 +130,7 @@ class Simulation:
     def _attest(self) -> None:
         """What ended without proof is proven by a restart: the launcher attests each exit that it saw."""
         for process in list(self.cluster.living):
-            unproven = self.cluster.exited[process.seat] or process.rooms.undrained
-            if unproven and self.cluster.running.get(process.seat) is process:
+            if self.cluster.running.get(process.seat) is process and self.cluster.unproven(process):
                 self.world.seen["exit attested"] += 1
                 self.cluster.restart(process)
 
