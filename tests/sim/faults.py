@@ -22,6 +22,7 @@ class Faults:
         self._cluster = cluster
         self._traffic = traffic
         self._faults = config.faults
+        self._over = False
         cluster.fabric.posting = self._strike_while_posting
         kinds: dict[str, tuple[float, Callable[[Process], None]]] = {
             "deaths": (5.0, self._kill),
@@ -64,7 +65,7 @@ class Faults:
 
     def fill(self, seat: Seat) -> None:
         """The launcher sees to it that a rank has a process."""
-        if seat not in self._cluster.running:
+        if seat not in self._cluster.running and not self._over:
             self._cluster.spawn(seat)
 
     def look_after(self) -> None:
@@ -103,6 +104,7 @@ class Faults:
 
     def leave_all(self) -> None:
         """Every process ends in good order; none follows."""
+        self._over = True
         for process in list(self._cluster.living):
             process.session.leave()
             self._cluster.kill(process)
