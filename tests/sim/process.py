@@ -122,10 +122,6 @@ class Process:
         self.resumes_at = self._world.now + seconds
         self._world.after(seconds, self._resume)
 
-    def open_rooms(self) -> list[Held]:
-        """Rooms that the engine has not closed."""
-        return [held for held in self.held if not held.ending]
-
     def _run(self, lane: Lane, happens: Callable[..., None], *args: Any) -> None:
         if not self.alive:
             return

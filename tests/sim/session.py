@@ -42,7 +42,6 @@ class WorkerSession:
         self._life = 0
         """Grows with each attempt and stream: what belongs to an older one is not heard."""
         self.connection: Connection | None = None
-        self.draining = False
 
     @property
     def ref(self) -> pb.WorkerRef | None:
@@ -178,7 +177,6 @@ class WorkerSession:
         self._world.seen["stream broke"] += status is None
         if fenced or isinstance(error, StaleEpoch | WorkerNotFound):
             self._world.seen[f"session ended {type(error).__name__}"] += 1
-            self.draining = True
             with self._process.core.step() as rooms:
                 rooms.stop_posting()
             self._await_drained(self._world.now + DRAIN_TIMEOUT)
@@ -189,7 +187,6 @@ class WorkerSession:
         if self._world.now < until and self._process.rooms.in_flight:
             self._process.after("session", 0.05, self._await_drained, until)
             return
-        self.draining = False
         self._register()
 
     # --- the rest ---
