@@ -63,6 +63,17 @@ class Pairs:
                         other = link.receiver if link.sender == worker.ref.worker_id else link.sender
                         yield self._registry.workers[other]
 
+    def misfits_of(self, worker: Worker) -> Iterator[tuple[Worker, str]]:
+        """One worker of each ready engine of the other role that does not fit, and why."""
+        if not worker.engine.ready:
+            return
+        for engine in list(self._registry.engines.values()):
+            if engine.role is not worker.engine.role and engine.ready:
+                try:
+                    self.links(worker.engine, worker.rank.dp_rank, engine, 0)
+                except LayoutMismatch as mismatch:
+                    yield engine.workers[min(engine.workers)], mismatch.message
+
     def forget(self, engine_id: str) -> None:
         """An engine is gone."""
         for key in [key for key in self._cache if engine_id in (key[0], key[2])]:

@@ -27,17 +27,24 @@ class Telling:
             worker.outbox.releases[key] = self._ledger.release(key)
         for peer in self._pairs.peers_of(worker):
             self.peer(worker, peer, PeerNews.DRAINING if peer.draining else PeerNews.READY)
+        for misfit, why in self._pairs.misfits_of(worker):
+            self.peer(worker, misfit, PeerNews.UNFIT, why)
 
     def announce(self, worker: Worker) -> None:
         """A worker of a ready engine and its peers learn of each other."""
         for peer in self._pairs.peers_of(worker):
             self.peer(peer, worker, PeerNews.READY)
             self.peer(worker, peer, PeerNews.READY)
+        for misfit, why in self._pairs.misfits_of(worker):
+            self.peer(worker, misfit, PeerNews.UNFIT, why)
+            if worker.rank == min(worker.engine.workers):
+                for other in misfit.engine.workers.values():
+                    self.peer(other, worker, PeerNews.UNFIT, why)
 
-    def peer(self, told: Worker, about: Worker, kind: PeerNews) -> None:
+    def peer(self, told: Worker, about: Worker, kind: PeerNews, message: str = "") -> None:
         """News of a peer."""
         if told.outbox is not None:
-            change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank)
+            change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank, message)
             told.outbox.peers[about.peer.instance_id] = change
             self.wake(told)
 

@@ -241,6 +241,7 @@ class PeerNews(IntEnum):
     READY = 1
     DRAINING = 2
     GONE = 3
+    UNFIT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +252,7 @@ class PeerChange:
     kind: PeerNews
     engine_id: str
     dp_rank: int
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -295,6 +295,7 @@ def _peer_change(value: types.PeerChange) -> pb.PeerChange:
         kind=wire(value.kind),
         engine_id=value.engine_id,
         dp_rank=value.dp_rank,
+        message=value.message,
     )
 
 

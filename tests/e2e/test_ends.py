@@ -139,6 +139,15 @@ def test_abort(pair: list[Worker], who: int, how: str) -> None:
         assert worker.wait_released()[0].room == 1
 
 
+def test_a_room_given_up_at_once_is_given_up_for_both(pair: list[Worker]) -> None:
+    """Closed before its join was sent: the other side hears of it all the same."""
+    sender, receiver = pair
+    sender.call("sender", 1, 40)
+    receiver.call("receiver_given_up", 1, "p")
+    assert failed(sender, 1) == ("ABORTED", RECEIVER)
+    assert receiver.wait_released()[0].room == 1
+
+
 def test_nobody_else_comes(pair: list[Worker]) -> None:
     sender, receiver = pair
     offer(receiver, 1, Timeouts(bootstrapping=0.3))
@@ -195,6 +204,11 @@ def test_misfits() -> None:
         try:
             for worker in workers:
                 wait_for(lambda worker=worker: worker.call("ids")[0], bool)  # type: ignore[misc]
+            mismatch = "layout.model: prefill has one, decode has two; this pair is not supported"
+            for worker in workers:  # told when they register, before any room
+                (link,) = wait_for(lambda worker=worker: worker.call("links"), bool)  # type: ignore[misc]
+                assert (link.ready, link.error) == (False, mismatch)
+                assert worker.call("ready") is False
             workers[0].call("sender", 1, 40)
             offer(workers[1], 1)
             words = set()
@@ -203,7 +217,7 @@ def test_misfits() -> None:
                 failure = worker.call("failure", 1)
                 assert failure.reason == "LAYOUT_MISMATCH"
                 words.add(failure.message)
-            assert words == {"layout.model: prefill has one, decode has two; this pair is not supported"}
+            assert words == {mismatch}
         finally:
             for worker in workers:
                 worker.exit()

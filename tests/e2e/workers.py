@@ -72,6 +72,10 @@ class InProcess:
     def receiver(self, room: int, prefill_engine: str, timeouts: Timeouts | None = None) -> None:
         self.handles[room] = self.manager.receiver(room, prefill_engine, timeouts=timeouts)
 
+    def receiver_given_up(self, room: int, prefill_engine: str) -> None:
+        """Joins and closes in one breath."""
+        self.manager.receiver(room, prefill_engine).close()
+
     def send(self, room: int, pages: Mapping[str, Sequence[int]], **options: Any) -> None:
         handle = self.handles[room]
         assert isinstance(handle, KVSender)

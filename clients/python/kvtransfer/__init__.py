@@ -57,4 +57,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'kvtransfer' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"kvtransfer.{_LAZY[name]}"), name)
+    try:
+        return getattr(import_module(f"kvtransfer.{_LAZY[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("numpy", "nixl"):
+            raise
+        raise ImportError(f"kvtransfer.{name} needs pip install 'kvtransfer[worker]': {missing}") from missing

@@ -274,7 +274,7 @@ class KVManager:
     # --- what is known ---
 
     def ready(self) -> bool:
-        """Registered, and every peer that the service named is met; at least one.
+        """Registered, and every peer that fits is met; at least one. If it stays False, `links` and the log say why.
 
         Raises KVTransferError if this worker can never serve: refused for good, or replaced by a later process.
         """
@@ -283,7 +283,7 @@ class KVManager:
                 raise self._core.fatal
             if rooms.died:
                 raise KVTransferError(rooms.died)
-            peers = rooms.roster.peers.values()
+            peers = [peer for peer in rooms.roster.peers.values() if not peer.unfit]
             return self._session.open and bool(peers) and all(peer.stats is not None for peer in peers)
 
     def links(self) -> list[PeerLink]:

@@ -28,6 +28,8 @@ class ReceiverRoom(WorkerRoom):
     free_at: float | None = None
     """When the pages go back to the engine: their release is known, the settle time is running."""
     presumed: bool = False
+    held: bool = False
+    """The engine was told that its pages wait for proof."""
 
     def offer(
         self,

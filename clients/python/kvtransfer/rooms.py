@@ -144,7 +144,7 @@ class Rooms:
         self.pacing.over(room.room)
         if isinstance(room, SenderRoom):
             self._release_sender(room)
-        elif not room.sent:
+        elif not room.sent and not self.epoch:  # nobody can have heard of it
             self._forget(room)
             self._hand_back(room)
         else:
@@ -276,6 +276,14 @@ class Rooms:
             room.presumed = release.presumed
             self._settling[room.room] = room
             self._settle(now)
+        elif release.state == pb.Release.STATE_QUARANTINED and not room.held:
+            room.held = True
+            log.warning(
+                "room %d: its pages stay held: %s went without proof that its writes are over; name its process in "
+                "exited_instances of its successor once it has exited",
+                room.room,
+                ", ".join(release.waiting_for),
+            )
 
     def _refused(self, error: pb.ItemError, now: float) -> None:
         reason, _, message = error.error.message.partition(": ")
@@ -486,9 +494,9 @@ class Rooms:
             return
         room.handed_back = True
         self._hand_back(room)
-        if room.sent:
+        if room.sent or self.epoch:
             self.outgoing.cleanup(room.key)
-        else:
+        else:  # nobody can have heard of it
             self._forget(room)
 
     def _hand_back(self, room: SenderRoom | ReceiverRoom) -> None:

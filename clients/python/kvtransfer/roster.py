@@ -29,6 +29,8 @@ class PeerState:
     stats: LinkStats | None = None
     """Once it was met."""
     error: str = ""
+    unfit: bool = False
+    """Its engine does not fit: `error` says why."""
     retry_at: float | None = None
     retry_after: float = RETRY_PEER[0]
 
@@ -51,18 +53,29 @@ class Roster:
             self._drop(change.peer.instance_id)
         elif change.kind == pb.PeerChange.KIND_READY:
             self._ready(change)
+        elif change.kind == pb.PeerChange.KIND_UNFIT and self._enter(change):
+            state = self.peers[change.peer.instance_id]
+            state.unfit, state.error = True, change.message
+            log.warning("engine %s does not fit: %s", change.engine_id, change.message)
 
     def _ready(self, change: pb.PeerChange) -> None:
-        state = self.peers.get(change.peer.instance_id)
-        if state is None:
-            # Whoever had the rank before is gone, though its end may have been told while nobody listened.
-            for instance, other in list(self.peers.items()):
-                if other.change.peer.worker_id == change.peer.worker_id:
-                    self._drop(instance)
-            state = self.peers[change.peer.instance_id] = PeerState(change, retry_at=0.0)
-        if state.retry_at is not None:
+        new = self._enter(change)
+        state = self.peers[change.peer.instance_id]
+        if state.unfit:
+            return  # a process keeps its layout
+        if new or state.retry_at is not None:
             state.retry_at = None
             self._actions.append(FetchLinks(change))
+
+    def _enter(self, change: pb.PeerChange) -> bool:
+        """True if the process is new here. Whoever had its rank before is gone, though nobody may have heard it go."""
+        if change.peer.instance_id in self.peers:
+            return False
+        for instance, other in list(self.peers.items()):
+            if other.change.peer.worker_id == change.peer.worker_id:
+                self._drop(instance)
+        self.peers[change.peer.instance_id] = PeerState(change)
+        return True
 
     def _drop(self, instance: str) -> None:
         if self.peers.pop(instance, None) is not None:

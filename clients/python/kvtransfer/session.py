@@ -136,7 +136,8 @@ class Session:
                 self._drain()
                 registered = False
             else:
-                log.warning("session broke, coming back: %s", error)
+                if breaks in (0, 1, 5, 25):
+                    log.warning("session broke, coming back: %s", error)
                 state = RetryCallState(Retrying(), None, (), {})
                 state.attempt_number = breaks + 1
                 self._closing.wait(pause(state))

@@ -94,6 +94,8 @@ const (
 	PeerChange_KIND_DRAINING PeerChange_Kind = 2
 	// The process is gone or replaced: end its handles, drop its lists and its NIXL agent.
 	PeerChange_KIND_GONE PeerChange_Kind = 3
+	// Its engine is ready and does not fit: `message` says why. Told of one worker of that engine.
+	PeerChange_KIND_UNFIT PeerChange_Kind = 4
 )
 
 // Enum value maps for PeerChange_Kind.
@@ -103,12 +105,14 @@ var (
 		1: "KIND_READY",
 		2: "KIND_DRAINING",
 		3: "KIND_GONE",
+		4: "KIND_UNFIT",
 	}
 	PeerChange_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_READY":       1,
 		"KIND_DRAINING":    2,
 		"KIND_GONE":        3,
+		"KIND_UNFIT":       4,
 	}
 )
 
@@ -429,7 +433,9 @@ type PeerChange struct {
 	// The peer's engine, for GetLinks.
 	EngineId string `protobuf:"bytes,3,opt,name=engine_id,json=engineId,proto3" json:"engine_id,omitempty"`
 	// The peer's replica, for GetLinks.
-	DpRank        int32 `protobuf:"varint,4,opt,name=dp_rank,json=dpRank,proto3" json:"dp_rank,omitempty"`
+	DpRank int32 `protobuf:"varint,4,opt,name=dp_rank,json=dpRank,proto3" json:"dp_rank,omitempty"`
+	// Why it does not fit, with `KIND_UNFIT`: names the field and both values.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -490,6 +496,13 @@ func (x *PeerChange) GetDpRank() int32 {
 		return x.DpRank
 	}
 	return 0
+}
+
+func (x *PeerChange) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // The offers of one room.
@@ -577,19 +590,22 @@ const file_kvtransfer_v1_session_proto_rawDesc = "" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_JOIN\x10\x01\x12\x11\n" +
 	"\rKIND_PROGRESS\x10\x02\x12\x10\n" +
-	"\fKIND_CLEANUP\x10\x03\"\xef\x01\n" +
+	"\fKIND_CLEANUP\x10\x03\"\x99\x02\n" +
 	"\n" +
 	"PeerChange\x12'\n" +
 	"\x04peer\x18\x01 \x01(\v2\x13.kvtransfer.v1.PeerR\x04peer\x122\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1e.kvtransfer.v1.PeerChange.KindR\x04kind\x12\x1b\n" +
 	"\tengine_id\x18\x03 \x01(\tR\bengineId\x12\x17\n" +
-	"\adp_rank\x18\x04 \x01(\x05R\x06dpRank\"N\n" +
+	"\adp_rank\x18\x04 \x01(\x05R\x06dpRank\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"^\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"KIND_READY\x10\x01\x12\x11\n" +
 	"\rKIND_DRAINING\x10\x02\x12\r\n" +
-	"\tKIND_GONE\x10\x03\"N\n" +
+	"\tKIND_GONE\x10\x03\x12\x0e\n" +
+	"\n" +
+	"KIND_UNFIT\x10\x04\"N\n" +
 	"\n" +
 	"RoomOffers\x12\x12\n" +
 	"\x04room\x18\x01 \x01(\x03R\x04room\x12,\n" +

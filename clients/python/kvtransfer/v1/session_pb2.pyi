@@ -74,26 +74,30 @@ class ItemError(_message.Message):
     def __init__(self, batch: _Optional[int] = ..., kind: _Optional[_Union[ItemError.Kind, str]] = ..., room: _Optional[int] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class PeerChange(_message.Message):
-    __slots__ = ("peer", "kind", "engine_id", "dp_rank")
+    __slots__ = ("peer", "kind", "engine_id", "dp_rank", "message")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         KIND_UNSPECIFIED: _ClassVar[PeerChange.Kind]
         KIND_READY: _ClassVar[PeerChange.Kind]
         KIND_DRAINING: _ClassVar[PeerChange.Kind]
         KIND_GONE: _ClassVar[PeerChange.Kind]
+        KIND_UNFIT: _ClassVar[PeerChange.Kind]
     KIND_UNSPECIFIED: PeerChange.Kind
     KIND_READY: PeerChange.Kind
     KIND_DRAINING: PeerChange.Kind
     KIND_GONE: PeerChange.Kind
+    KIND_UNFIT: PeerChange.Kind
     PEER_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ENGINE_ID_FIELD_NUMBER: _ClassVar[int]
     DP_RANK_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     peer: _engine_pb2.Peer
     kind: PeerChange.Kind
     engine_id: str
     dp_rank: int
-    def __init__(self, peer: _Optional[_Union[_engine_pb2.Peer, _Mapping]] = ..., kind: _Optional[_Union[PeerChange.Kind, str]] = ..., engine_id: _Optional[str] = ..., dp_rank: _Optional[int] = ...) -> None: ...
+    message: str
+    def __init__(self, peer: _Optional[_Union[_engine_pb2.Peer, _Mapping]] = ..., kind: _Optional[_Union[PeerChange.Kind, str]] = ..., engine_id: _Optional[str] = ..., dp_rank: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class RoomOffers(_message.Message):
     __slots__ = ("room", "offers")
