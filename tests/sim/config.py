@@ -41,11 +41,6 @@ class Config:
         faults = frozenset(fault for fault in FAULTS if chance.random() < 0.5)
         return Config(seed, chance.randint(1, 3), chance.randint(1, 2), chance.randint(1, 2), 12, faults)
 
-    @property
-    def everybody_lives(self) -> bool:
-        """Whether every process is there until the end, so that every table must be empty then."""
-        return not self.faults & {"deaths", "leaving", "copies"}
-
     def arguments(self) -> str:
         """Of `python -m tests.sim`, to run it again."""
         return (
