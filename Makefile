@@ -81,7 +81,7 @@ else
 	done
 endif
 
-docker-test: $(VENV)/.done $(GRPCURL) ## Images and Compose for real: root, Debian 12, minutes and 18 GB, see docs/docker.md
+docker-test: $(VENV)/.done $(GRPCURL) ## Images and Compose for real: root, Debian 12, minutes and 10 GB, see docs/docker.md
 	@KVTRANSFER_TEST_CONTAINERS=1 $(BIN)/python -m pytest tests/containers $(ARGS)
 
 # Pages of docs/ are held against what it prints.

@@ -1,6 +1,5 @@
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +31,6 @@ def docker_engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     if free_gb < DISK_GB:
         cannot(f"/var/tmp has {free_gb:.0f} GB free, {DISK_GB} are needed")
     found: Tools = request.getfixturevalue("docker_tools")  # only now, since it may have to be downloaded
-    folder = Path(tempfile.mkdtemp(prefix="kvtransfer-", dir="/var/tmp"))
-    with engine.running(found, folder) as running:
-        base_image.make(running, base_image.name(ROOT / "Dockerfile"), folder / "base")
+    with engine.running(found, Path("/var/tmp/kvtransfer-engine")) as running:
+        base_image.make(running, base_image.name(ROOT / "Dockerfile"), running.folder / "base")
         yield running

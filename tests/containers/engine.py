@@ -1,6 +1,7 @@
 """A Docker engine of our own: it shares no socket, image, network or firewall rule with one the machine may have."""
 
 import ctypes
+import fcntl
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from tests.containers.tools import Tools
 
 START_S = 60
+STOP_S = 60
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -20,7 +22,7 @@ class Engine:
     """A running engine, and the command line that talks to it."""
 
     def __init__(self, tools: Tools, folder: Path) -> None:
-        self.tools = tools
+        self.tools, self.folder = tools, folder
         self.environment = tools.environment | {"DOCKER_HOST": f"unix://{folder}/docker.sock"}
 
     def docker(self, *arguments: str, timeout_s: float = 120) -> str:
@@ -49,9 +51,21 @@ class Engine:
 def running(tools: Tools, folder: Path) -> Iterator[Engine]:
     """An engine that keeps everything in `folder`, which is gone in the end, containers and all.
 
-    It has no network but those that Compose makes: its builds use the host's.
+    It has no network but those that Compose makes: its builds use the host's. Of runs that want the same folder one
+    waits for the other; what one that was killed has left is removed.
     """
-    engine = Engine(tools, folder)
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove(folder)
+        folder.mkdir(mode=0o700)
+        try:
+            yield from _run(Engine(tools, folder))
+        finally:
+            _remove(folder)
+
+
+def _run(engine: Engine) -> Iterator[Engine]:
+    folder = engine.folder
     command = ["dockerd", "--host", engine.environment["DOCKER_HOST"], "--pidfile", f"{folder}/pid"]
     command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--bridge", "none"]
     command += ["--iptables=false", "--ip6tables=false", "--ip-forward=false", "--ip-masq=false"]
@@ -64,7 +78,20 @@ def running(tools: Tools, folder: Path) -> Iterator[Engine]:
         yield engine
     finally:
         _stop(daemon, engine)
-        shutil.rmtree(folder)
+
+
+def _remove(folder: Path) -> None:
+    """If it is there. A run that was killed has left an engine that ends by itself, and mounts."""
+    if not folder.exists():
+        return
+    deadline = time.monotonic() + STOP_S
+    while (folder / "pid").exists() and Path("/proc", (folder / "pid").read_text()).exists():
+        assert time.monotonic() < deadline, f"an engine still runs in {folder}"
+        time.sleep(0.1)
+    mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for path in sorted((path for path in mounted if path.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", path], check=True)
+    shutil.rmtree(folder)
 
 
 def _end_with_parent() -> None:
@@ -86,4 +113,4 @@ def _stop(daemon: "subprocess.Popen[bytes]", engine: Engine) -> None:
         if containers:
             engine.docker("rm", "--force", "--volumes", *containers)
         daemon.terminate()
-        daemon.wait(60)
+        daemon.wait(STOP_S)

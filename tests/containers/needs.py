@@ -8,8 +8,8 @@ import pytest
 IN_CI = os.environ.get("CI") == "true"
 ASKED = IN_CI or "KVTRANSFER_TEST_CONTAINERS" in os.environ
 """Whether containers are to run."""
-DISK_GB = 18
-"""In /var/tmp. 13 were used, most of it torch: once in the image and once in the build's cache."""
+DISK_GB = 10
+"""In /var/tmp. 7 were used, most of it torch."""
 
 
 def cannot(why: str) -> NoReturn:

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from kvtransfer import KVPoll
+from kvtransfer import v1 as pb
 from kvtransfer.client import Client
 
 from tests.containers.demo import ANSWER, ROOT, Demo, ask, run_readme_command
 from tests.containers.engine import Engine
 
-NOTHING = {"containers": [], "volumes": [], "networks": []}
+NOTHING: dict[str, list[str]] = {"containers": [], "volumes": [], "networks": []}
 LEASE_S = 15
 """kvservice's default."""
 
@@ -140,6 +140,6 @@ def _layers(engine: Engine, image: str) -> list[str]:
 def _wait_for_another(client: Client, known: set[int], timeout_s: float = 30) -> None:
     """Until a room that is not `known` has moved: its answer is being generated."""
     deadline = time.monotonic() + timeout_s
-    while not any(t.room not in known and t.poll == KVPoll.SUCCESS for t in client.list_transfers()):
+    while not any(t.room not in known and t.poll == pb.KV_POLL_SUCCESS for t in client.list_transfers()):
         assert time.monotonic() < deadline, "no room came"
         time.sleep(0.02)
