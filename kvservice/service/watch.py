@@ -50,7 +50,8 @@ class Watcher:
         rooms = [room for room in self._changed_after(after) if self._wanted(room)]
         forgotten = []
         if after:  # who has seen nothing has nothing to forget
-            forgotten = [gone.room for gone in self._control.changes.forgotten_since(after) if self._wanted(gone)]
+            gone = [each.room for each in self._control.changes.forgotten_since(after) if self._wanted(each)]
+            forgotten = [number for number in gone if number not in self._control.rooms]  # else opened again since
         return Changes(rooms, forgotten, self._seen)
 
     def _changed_after(self, revision: int) -> list[Room]:

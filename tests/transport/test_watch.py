@@ -107,6 +107,20 @@ def test_forgotten_rooms_are_told() -> None:
         assert list(client.poll([7]).unknown_rooms) == [7]
 
 
+def test_a_room_that_was_opened_again_is_not_told_as_forgotten() -> None:
+    with RunningServer(retention=0.1, drain_grace=0.0) as server, Client(server.target) as client:
+        client.abort([7])
+        with client.watch([7]) as watch:
+            seen = next(watch).revision
+        while client.poll([7]).transfers:
+            time.sleep(0.01)
+        client.abort([7])  # opens its mark anew
+        with client.watch([7], after_revision=seen) as watch:
+            answer = next(watch)
+        assert [one.room for one in answer.transfers] == [7]
+        assert list(answer.forgotten_rooms) == []
+
+
 def test_leaving_the_block_ends_the_stream_on_the_server() -> None:
     with RunningServer(max_watches=1, drain_grace=0.0) as server, Client(server.target) as client:
         for _ in range(5):
