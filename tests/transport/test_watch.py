@@ -108,7 +108,7 @@ def test_forgotten_rooms_are_told() -> None:
 
 
 def test_a_room_that_was_opened_again_is_not_told_as_forgotten() -> None:
-    with RunningServer(retention=0.1, drain_grace=0.0) as server, Client(server.target) as client:
+    with RunningServer(retention=1.5, drain_grace=0.0) as server, Client(server.target) as client:
         client.abort([7])
         with client.watch([7]) as watch:
             seen = next(watch).revision
