@@ -407,6 +407,10 @@ class Room:
         late = sorted(self._late())
         if late:
             what += ", waiting for " + ", ".join(late)
+        elif not self.linked:  # who takes part is not known before both sides are
+            joined = {participant.role for participant in self.participants.values()}
+            absent = [role.name.lower() for role in Role if role not in joined]
+            what += f", no {absent[0]} worker has joined" if absent else ", an engine is incomplete"
         return Failure(reason, what, late[0] if late else "")
 
     def _late(self) -> Iterator[str]:

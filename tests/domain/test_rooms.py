@@ -387,6 +387,15 @@ def test_calls_for_unknown_rooms_and_by_strangers_are_refused() -> None:
         plane.abort(0, "", 0.0)
 
 
+def test_a_room_that_the_other_side_never_joins_says_which() -> None:
+    plane = Plane()
+    plane.prefill(7)  # names no engine: nobody in particular is waited for
+    plane.renew(plane.p[0], False, 119.0)
+    plane.expire(120.0)
+    assert plane.failed(7).reason is FailureReason.HANDSHAKE_TIMEOUT
+    assert plane.failed(7).message == "not all joined within 120 s, no decode worker has joined"
+
+
 def test_open_and_closed_rooms_are_bounded() -> None:
     plane = Plane(policy=Policy(max_open_rooms=2, max_closed_rooms=2))
     joins = [plane.decode(room) for room in (1, 2)]
