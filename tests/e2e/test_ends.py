@@ -4,7 +4,8 @@ land."""
 from collections.abc import Iterator
 
 import pytest
-from kvtransfer import KVPoll, Timeouts
+from kvtransfer import Client, KVPoll, Timeouts
+from kvtransfer import v1 as pb
 
 from tests.e2e.server import Running, serving
 from tests.e2e.workers import Setup, Worker, engines, wait_for
@@ -67,18 +68,26 @@ def test_killed_sender(impatient: Running, pair: list[Worker]) -> None:
         receiver.wait_poll(2, KVPoll.SUCCESS)
 
 
-def test_sender_killed_after_its_last_write(pair: list[Worker]) -> None:
+def test_sender_killed_after_its_last_write(impatient: Running, pair: list[Worker]) -> None:
+    """Killed as soon as the service has its Completion, which is proof enough."""
     sender, receiver = pair
     offer(receiver, 1)
     sender.call("sender", 1, 40)
     send(sender, 1)
     sender.wait_poll(1, KVPoll.SUCCESS)
+    with Client(impatient.target) as client:
+        wait_for(lambda: _own_poll(client, SENDER), lambda poll: poll == pb.KV_POLL_SUCCESS)
     sender.kill()
     receiver.wait_poll(1, KVPoll.SUCCESS)
     wait_for(lambda: receiver.call("room_poll", 1), lambda poll: poll is KVPoll.SUCCESS)
     receiver.call("close_room", 1)
     (released,) = receiver.wait_released()
     assert not released.presumed
+
+
+def _own_poll(client: Client, worker_id: str) -> int:
+    (transfer,) = client.poll([1]).transfers
+    return next(each.poll for each in transfer.participants if each.worker.worker_id == worker_id)
 
 
 def test_killed_receiver(pair: list[Worker]) -> None:

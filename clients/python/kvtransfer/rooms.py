@@ -444,7 +444,7 @@ class Rooms:
             payload = NOTIFICATION_PREFIX + pb.Notification(completion=completion).SerializeToString()
             self._actions.append(Notify(target.receiver.instance_id, payload))
         room.advance(KVPoll.SUCCESS)
-        self.outgoing.progress(room.key, urgent=False)
+        self.outgoing.progress(room.key, urgent=True)  # the proof must be out, should this process be killed now
 
     def _stop(self, room: SenderRoom) -> None:
         for post_id in room.posts:
