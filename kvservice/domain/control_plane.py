@@ -137,11 +137,11 @@ class ControlPlane:
                 self._release(worker, self.rooms[number], True, now)
         return worker
 
-    def renew(self, worker: Worker, draining: bool, now: float) -> None:
-        """Extends a lease; tells peers when `draining` changed."""
+    def renew(self, worker: Worker, draining: bool | None, now: float) -> None:
+        """Extends a lease; tells peers when `draining`, None for as it was, changed."""
         worker.lease_until = now + worker.lease_ttl
         self._timers.set(("lease", worker.ref.worker_id), worker.lease_until)
-        if worker.draining != draining:
+        if draining is not None and worker.draining != draining:
             worker.draining = draining
             kind = PeerNews.DRAINING if draining else PeerNews.READY
             for peer in self.pairs.peers_of(worker):

@@ -109,7 +109,7 @@ class Service:
         with self.changing() as now:
             return self.control.register(said, now)
 
-    def heartbeat(self, ref: WorkerRef, draining: bool) -> Worker:
+    def heartbeat(self, ref: WorkerRef, draining: bool | None) -> Worker:
         with self.changing() as now:
             worker = self.control.caller(ref, now)
             self.control.renew(worker, draining, now)

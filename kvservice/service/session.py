@@ -36,7 +36,7 @@ class Session:
             raise Draining("the server is shutting down")
 
     @contextmanager
-    def batch(self, draining: bool) -> Iterator[None]:
+    def batch(self, draining: bool | None) -> Iterator[None]:
         """A batch has come, which renews the lease; its items are applied inside the block. Raises as `check`."""
         self.check()
         with self._service.changing() as self._now:

@@ -115,6 +115,11 @@ def worker_ref(request: _FromWorker) -> types.WorkerRef:
     return types.WorkerRef(request.worker.worker_id, request.worker.epoch)
 
 
+def draining(request: pb.HeartbeatRequest | pb.SessionRequest) -> bool | None:
+    """Whether the caller says that it drains; None if it says nothing of it."""
+    return request.draining if request.HasField("draining") else None
+
+
 def registration(request: pb.RegisterWorkerRequest) -> types.Registration:
     for name, present in (
         ("topology", request.HasField("topology")),

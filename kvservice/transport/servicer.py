@@ -36,7 +36,7 @@ class Servicer:
         )
 
     def Heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatResponse:
-        worker = self._service.heartbeat(convert.worker_ref(request), request.draining)
+        worker = self._service.heartbeat(convert.worker_ref(request), convert.draining(request))
         return pb.HeartbeatResponse(lease_ttl=answers.duration(worker.lease_ttl))
 
     def DeregisterWorker(self, request: pb.DeregisterWorkerRequest) -> pb.DeregisterWorkerResponse:

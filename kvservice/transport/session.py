@@ -78,7 +78,7 @@ class SessionStream:
         items = len(request.joins) + len(request.progress) + len(request.cleanups)
         convert.at_most(items, MAX_ITEMS, "joins, progress and cleanups")
         session, kind = self._session, pb.ItemError
-        with session.batch(request.draining):
+        with session.batch(convert.draining(request)):
             self._each(request.joins, lambda item: session.join(convert.join(item)), kind.KIND_JOIN)
             self._each(request.progress, lambda item: session.report(convert.progress(item)), kind.KIND_PROGRESS)
             self._each(request.cleanups, lambda item: session.cleanup(convert.cleanup_item(item)), kind.KIND_CLEANUP)

@@ -112,6 +112,9 @@ class InProcess:
     def close_room(self, room: int) -> None:
         self.handles.pop(room).close()
 
+    def drain(self, draining: bool = True) -> None:
+        self.manager.drain(draining)
+
     def released(self) -> list[Released]:
         return self.manager.released()
 

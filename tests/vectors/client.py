@@ -51,8 +51,9 @@ def _register_worker(client: Client, said: Json) -> Json:
 
 def _heartbeat(client: Client, said: Json) -> Json:
     request = _request(pb.HeartbeatRequest, said)
+    draining = request.draining if request.HasField("draining") else None
     lease_ttl = Duration()
-    lease_ttl.FromNanoseconds(round(client.heartbeat(request.worker, draining=request.draining) * 1e9))
+    lease_ttl.FromNanoseconds(round(client.heartbeat(request.worker, draining=draining) * 1e9))
     return as_json(pb.HeartbeatResponse(lease_ttl=lease_ttl))
 
 

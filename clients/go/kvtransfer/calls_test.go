@@ -143,7 +143,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	said := registration(unique("p"), pb.Role_ROLE_PREFILL, unique("model"))
 	said.LeaseTtl = seconds(7.5)
 	worker := register(t, client, said)
-	lease := must[time.Duration](t)(client.Heartbeat(inTime(t), worker.ref, true))
+	lease := must[time.Duration](t)(client.Heartbeat(inTime(t), worker.ref, proto.Bool(true)))
 	if lease != 7500*time.Millisecond {
 		t.Errorf("the lease is %s", lease)
 	}

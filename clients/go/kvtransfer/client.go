@@ -57,10 +57,10 @@ func (c *Client) RegisterWorker(
 }
 
 // Heartbeat renews a lease and returns it; it counts from when the call was made. Draining tells routers to send the
-// worker no new rooms.
+// worker no new rooms, or that they may again; nil leaves it as it was.
 //
 // Errors: [ErrWorkerNotFound], [ErrStaleEpoch].
-func (c *Client) Heartbeat(ctx context.Context, worker *pb.WorkerRef, draining bool) (time.Duration, error) {
+func (c *Client) Heartbeat(ctx context.Context, worker *pb.WorkerRef, draining *bool) (time.Duration, error) {
 	answer, err := c.stub.Heartbeat(ctx, &pb.HeartbeatRequest{Worker: worker, Draining: draining})
 	return answer.GetLeaseTtl().AsDuration(), err
 }

@@ -100,10 +100,18 @@ type outgoing struct {
 	marks  marks
 	sent   []*sentBatch
 	number int64
+
+	draining     *bool // what the engine said last; nil if nothing
+	tellDraining bool
 }
 
 func (o *outgoing) pending() bool {
-	return o.marks.count() > 0
+	return o.marks.count() > 0 || o.tellDraining
+}
+
+// drain: whether routers should send this worker no new rooms. Told now, and first on each new stream.
+func (o *outgoing) drain(draining bool) {
+	o.draining, o.tellDraining = &draining, true
 }
 
 func (o *outgoing) join(key joinKey) {
@@ -135,6 +143,7 @@ func (o *outgoing) newStream() {
 	}
 	again.takeAll(&o.marks)
 	o.marks, o.sent, o.number = again, nil, 0
+	o.tellDraining = o.draining != nil
 }
 
 // take builds the next batch, sent at now; an empty one renews the lease. Joins go before progress, and progress before
@@ -142,6 +151,9 @@ func (o *outgoing) newStream() {
 func (o *outgoing) take(now time.Duration) *pb.SessionRequest {
 	o.number++
 	batch := &pb.SessionRequest{Batch: o.number}
+	if o.tellDraining {
+		batch.Draining, o.tellDraining = o.draining, false
+	}
 	taken := &sentBatch{number: o.number, sentAt: now}
 	room := batchRoom{items: maxBatchItems, bytes: maxBatchBytes}
 	if takeKind(&o.marks.joins, &taken.marks.joins, o.build.join, &batch.Joins, &room) &&

@@ -40,7 +40,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"a worker that never registered": {
 			kvtransfer.ErrWorkerNotFound, codes.NotFound, "", "worker", func() error {
-				_, err := client.Heartbeat(ctx, &pb.WorkerRef{WorkerId: "nobody", Epoch: 1}, false)
+				_, err := client.Heartbeat(ctx, &pb.WorkerRef{WorkerId: "nobody", Epoch: 1}, nil)
 				return err
 			},
 		},
@@ -48,7 +48,7 @@ func TestRefusals(t *testing.T) {
 			kvtransfer.ErrStaleEpoch, codes.FailedPrecondition, "", "epoch", func() error {
 				old := register(t, client, registration(unique("p"), pb.Role_ROLE_PREFILL, "m"))
 				register(t, client, old.said)
-				_, err := client.Heartbeat(ctx, old.ref, false)
+				_, err := client.Heartbeat(ctx, old.ref, nil)
 				return err
 			},
 		},

@@ -158,7 +158,7 @@ func (r *vectorRun) unary(method string, said any) (any, error) {
 		return answered(r.client.RegisterWorker(ctx, parse(r.t, said, &pb.RegisterWorkerRequest{})))
 	case "Heartbeat":
 		request := parse(r.t, said, &pb.HeartbeatRequest{})
-		lease, err := r.client.Heartbeat(ctx, request.GetWorker(), request.GetDraining())
+		lease, err := r.client.Heartbeat(ctx, request.GetWorker(), request.Draining)
 		return answered(&pb.HeartbeatResponse{LeaseTtl: seconds(lease.Seconds())}, err)
 	case "DeregisterWorker":
 		request := parse(r.t, said, &pb.DeregisterWorkerRequest{})

@@ -231,6 +231,12 @@ func (w *Worker) join(joined *room, role pb.Role) error {
 	})
 }
 
+// SetDraining tells routers to send this worker's engine no new rooms, or that they may again. Rooms that are open go on,
+// and joins are still accepted. It holds until the next call, also over new registrations, and may come before the first.
+func (w *Worker) SetDraining(draining bool) {
+	w.event(func(r *rooms) { r.out.drain(draining) })
+}
+
 // Notified takes a NIXL notification of a data plane's; others than ours are left alone.
 func (w *Worker) Notified(payload []byte) {
 	w.event(func(r *rooms) { r.notified(payload) })

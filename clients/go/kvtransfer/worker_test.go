@@ -400,6 +400,44 @@ func TestALeaseThatEndedAtTheServiceEndsItsRooms(t *testing.T) {
 	}
 }
 
+func TestDrainingIsSeenByRoutersAndOutlivesARegistration(t *testing.T) {
+	service := kvservicetest.Start(t)
+	client := dialTo(t, service.Target)
+	said := registration("p", pb.Role_ROLE_PREFILL, "m")
+	said.LeaseTtl = seconds(3)
+	worker := start(t, client, said, nil)
+	worker.SetDraining(true) // before it has registered
+	seenAs(t, client, pb.EngineState_ENGINE_STATE_DRAINING)
+
+	epoch := worker.Ref().GetEpoch()
+	if err := service.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, worker, "fenced", func() bool { return !worker.Open() })
+	if err := service.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, worker, "registered again", func() bool { return worker.Open() && worker.Ref().GetEpoch() > epoch })
+	seenAs(t, client, pb.EngineState_ENGINE_STATE_DRAINING)
+	worker.SetDraining(false)
+	seenAs(t, client, pb.EngineState_ENGINE_STATE_READY)
+}
+
+// seenAs waits until ListEngines shows the service's only engine so.
+func seenAs(t *testing.T, client *kvtransfer.Client, want pb.EngineState) {
+	t.Helper()
+	for ctx := inTime(t); ; time.Sleep(20 * time.Millisecond) {
+		for engine, err := range client.ListEngines(ctx, &pb.ListEnginesRequest{}) {
+			if err != nil {
+				t.Fatalf("never seen as %s: %v", want, err)
+			}
+			if engine.GetState() == want {
+				return
+			}
+		}
+	}
+}
+
 func TestAProcessBornLaterStopsTheFormer(t *testing.T) {
 	client := dial(t)
 	said := registration(unique("p"), pb.Role_ROLE_PREFILL, "m")
@@ -457,7 +495,7 @@ func TestNothingIsLeftOfAWorker(t *testing.T) {
 		if err := worker.Close(inTime(t)); err != nil {
 			t.Errorf("to close: %v", err)
 		}
-		_, err := client.Heartbeat(inTime(t), worker.Ref(), false)
+		_, err := client.Heartbeat(inTime(t), worker.Ref(), nil)
 		if !errors.Is(err, kvtransfer.ErrWorkerNotFound) {
 			t.Errorf("after its end the service knows it: %v", err)
 		}

@@ -59,7 +59,7 @@ def register_worker(request: pb.RegisterWorkerRequest) -> Call[pb.RegisterWorker
     return Call("RegisterWorker", request, _itself, wait_for_ready=True)
 
 
-def heartbeat(worker: pb.WorkerRef, draining: bool) -> Call[float]:
+def heartbeat(worker: pb.WorkerRef, draining: bool | None) -> Call[float]:
     request = pb.HeartbeatRequest(worker=worker, draining=draining)
     return Call("Heartbeat", request, lambda answer: seconds(answer.lease_ttl))
 

@@ -67,10 +67,11 @@ class Client:
         """
         return self._call(calls.register_worker(request))
 
-    def heartbeat(self, worker: pb.WorkerRef, *, draining: bool = False) -> float:
+    def heartbeat(self, worker: pb.WorkerRef, *, draining: bool | None = None) -> float:
         """Renews a lease; returns its seconds, counted from when the call was made.
 
-        `draining` tells routers to send the worker no new rooms. Raises WorkerNotFound, StaleEpoch.
+        `draining` tells routers to send the worker no new rooms, or that they may again; None leaves it as it was.
+        Raises WorkerNotFound, StaleEpoch.
         """
         return self._call(calls.heartbeat(worker, draining))
 

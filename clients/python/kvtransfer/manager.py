@@ -266,6 +266,15 @@ class KVManager:
                 raise LimitReached(f"{MAX_ROOMS} rooms are open in this worker")
             rooms.open(joined)
 
+    def drain(self, draining: bool = True) -> None:
+        """Tells routers to send this worker's engine no new rooms, or, with False, that they may again.
+
+        Rooms that are open go on, and joins are still accepted. It holds until the next call, also over new
+        registrations, and may come before the first.
+        """
+        with self._core.step() as rooms:
+            rooms.outgoing.drain(draining)
+
     def released(self) -> list[Released]:
         """Pages and slots that came back since the last call; each once. There is no other way back for them."""
         with self._core.step() as rooms:

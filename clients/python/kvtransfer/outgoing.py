@@ -56,10 +56,17 @@ class Outgoing:
         """Somebody waits for what is pending; the rest may wait for company."""
         self.stirred = False
         """There is something to send, or it has become urgent, since this was last set to False."""
+        self._draining: bool | None = None
+        self._draining_told = True
 
     @property
     def pending(self) -> bool:
-        return len(self._marks) > 0
+        return len(self._marks) > 0 or not self._draining_told
+
+    def drain(self, draining: bool) -> None:
+        """Whether routers should send this worker no new rooms: told now, and first on each new stream."""
+        self._stir(urgent=True)
+        self._draining, self._draining_told = draining, False
 
     def join(self, key: JoinKey) -> None:
         self._stir(urgent=True)
@@ -95,6 +102,7 @@ class Outgoing:
         again.progress |= self._marks.progress
         again.cleanups |= self._marks.cleanups
         self._marks = again
+        self._draining_told = self._draining is None
         self.urgent = self.stirred = self.pending
         self._sent.clear()
         self._batch = 0
@@ -102,7 +110,9 @@ class Outgoing:
     def take(self, now: float) -> pb.SessionRequest:
         """Builds the next batch, sent at `now`; an empty one renews the lease."""
         self._batch += 1
-        batch, taken, size = pb.SessionRequest(batch=self._batch), _Marks(), 0
+        draining = None if self._draining_told else self._draining
+        batch, taken, size = pb.SessionRequest(batch=self._batch, draining=draining), _Marks(), 0
+        self._draining_told = True
         for marks, took, build, into in (
             (self._marks.joins, taken.joins, self._builders.join, batch.joins),
             (self._marks.progress, taken.progress, self._builders.progress, batch.progress),

@@ -369,9 +369,9 @@ type HeartbeatRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The caller.
 	Worker *WorkerRef `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
-	// True when routers should send it no new rooms; joins are still accepted. The newest message's
-	// value counts.
-	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
+	// True when routers should send it no new rooms; joins are still accepted. Absent: as it
+	// was. False after each registration.
+	Draining      *bool `protobuf:"varint,2,opt,name=draining,proto3,oneof" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -414,8 +414,8 @@ func (x *HeartbeatRequest) GetWorker() *WorkerRef {
 }
 
 func (x *HeartbeatRequest) GetDraining() bool {
-	if x != nil {
-		return x.Draining
+	if x != nil && x.Draining != nil {
+		return *x.Draining
 	}
 	return false
 }
@@ -599,10 +599,11 @@ const file_kvtransfer_v1_registration_proto_rawDesc = "" +
 	"\x06worker\x18\x01 \x01(\v2\x18.kvtransfer.v1.WorkerRefR\x06worker\x126\n" +
 	"\tlease_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\x12\x1f\n" +
 	"\vbirth_epoch\x18\x03 \x01(\x03R\n" +
-	"birthEpoch\"`\n" +
+	"birthEpoch\"r\n" +
 	"\x10HeartbeatRequest\x120\n" +
-	"\x06worker\x18\x01 \x01(\v2\x18.kvtransfer.v1.WorkerRefR\x06worker\x12\x1a\n" +
-	"\bdraining\x18\x02 \x01(\bR\bdraining\"K\n" +
+	"\x06worker\x18\x01 \x01(\v2\x18.kvtransfer.v1.WorkerRefR\x06worker\x12\x1f\n" +
+	"\bdraining\x18\x02 \x01(\bH\x00R\bdraining\x88\x01\x01B\v\n" +
+	"\t_draining\"K\n" +
 	"\x11HeartbeatResponse\x126\n" +
 	"\tlease_ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\"e\n" +
 	"\x17DeregisterWorkerRequest\x120\n" +
@@ -678,6 +679,7 @@ func file_kvtransfer_v1_registration_proto_init() {
 	file_kvtransfer_v1_engine_proto_init()
 	file_kvtransfer_v1_layout_proto_init()
 	file_kvtransfer_v1_transfer_proto_init()
+	file_kvtransfer_v1_registration_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

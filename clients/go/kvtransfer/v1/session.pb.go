@@ -159,9 +159,9 @@ type SessionRequest struct {
 	Progress []*Progress `protobuf:"bytes,4,rep,name=progress,proto3" json:"progress,omitempty"`
 	// Rooms to release.
 	Cleanups []*CleanupItem `protobuf:"bytes,5,rep,name=cleanups,proto3" json:"cleanups,omitempty"`
-	// True when routers should send it no new rooms; joins are still accepted. The newest
-	// message's value counts.
-	Draining      bool `protobuf:"varint,6,opt,name=draining,proto3" json:"draining,omitempty"`
+	// True when routers should send it no new rooms; joins are still accepted. Absent: as it
+	// was. False after each registration.
+	Draining      *bool `protobuf:"varint,6,opt,name=draining,proto3,oneof" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,8 +232,8 @@ func (x *SessionRequest) GetCleanups() []*CleanupItem {
 }
 
 func (x *SessionRequest) GetDraining() bool {
-	if x != nil {
-		return x.Draining
+	if x != nil && x.Draining != nil {
+		return *x.Draining
 	}
 	return false
 }
@@ -564,14 +564,15 @@ var File_kvtransfer_v1_session_proto protoreflect.FileDescriptor
 
 const file_kvtransfer_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x1bkvtransfer/v1/session.proto\x12\rkvtransfer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x1ekvtransfer/v1/completion.proto\x1a\x1akvtransfer/v1/engine.proto\x1a\x18kvtransfer/v1/room.proto\x1a\x1ckvtransfer/v1/transfer.proto\"\x8c\x02\n" +
+	"\x1bkvtransfer/v1/session.proto\x12\rkvtransfer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x1ekvtransfer/v1/completion.proto\x1a\x1akvtransfer/v1/engine.proto\x1a\x18kvtransfer/v1/room.proto\x1a\x1ckvtransfer/v1/transfer.proto\"\x9e\x02\n" +
 	"\x0eSessionRequest\x120\n" +
 	"\x06worker\x18\x01 \x01(\v2\x18.kvtransfer.v1.WorkerRefR\x06worker\x12\x14\n" +
 	"\x05batch\x18\x02 \x01(\x03R\x05batch\x12)\n" +
 	"\x05joins\x18\x03 \x03(\v2\x13.kvtransfer.v1.JoinR\x05joins\x123\n" +
 	"\bprogress\x18\x04 \x03(\v2\x17.kvtransfer.v1.ProgressR\bprogress\x126\n" +
-	"\bcleanups\x18\x05 \x03(\v2\x1a.kvtransfer.v1.CleanupItemR\bcleanups\x12\x1a\n" +
-	"\bdraining\x18\x06 \x01(\bR\bdraining\"\xa6\x03\n" +
+	"\bcleanups\x18\x05 \x03(\v2\x1a.kvtransfer.v1.CleanupItemR\bcleanups\x12\x1f\n" +
+	"\bdraining\x18\x06 \x01(\bH\x00R\bdraining\x88\x01\x01B\v\n" +
+	"\t_draining\"\xa6\x03\n" +
 	"\x0fSessionResponse\x12#\n" +
 	"\rapplied_batch\x18\x01 \x01(\x03R\fappliedBatch\x126\n" +
 	"\tlease_ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\x12/\n" +
@@ -678,6 +679,7 @@ func file_kvtransfer_v1_session_proto_init() {
 	file_kvtransfer_v1_engine_proto_init()
 	file_kvtransfer_v1_room_proto_init()
 	file_kvtransfer_v1_transfer_proto_init()
+	file_kvtransfer_v1_session_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

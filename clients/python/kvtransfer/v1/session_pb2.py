@@ -30,7 +30,7 @@ from kvtransfer.v1 import room_pb2 as kvtransfer_dot_v1_dot_room__pb2
 from kvtransfer.v1 import transfer_pb2 as kvtransfer_dot_v1_dot_transfer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bkvtransfer/v1/session.proto\x12\rkvtransfer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x1ekvtransfer/v1/completion.proto\x1a\x1akvtransfer/v1/engine.proto\x1a\x18kvtransfer/v1/room.proto\x1a\x1ckvtransfer/v1/transfer.proto\"\xd8\x01\n\x0eSessionRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.kvtransfer.v1.WorkerRef\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x03\x12\"\n\x05joins\x18\x03 \x03(\x0b\x32\x13.kvtransfer.v1.Join\x12)\n\x08progress\x18\x04 \x03(\x0b\x32\x17.kvtransfer.v1.Progress\x12,\n\x08\x63leanups\x18\x05 \x03(\x0b\x32\x1a.kvtransfer.v1.CleanupItem\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\"\xd9\x02\n\x0fSessionResponse\x12\x15\n\rapplied_batch\x18\x01 \x01(\x03\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05rooms\x18\x03 \x03(\x0b\x32\x19.kvtransfer.v1.RoomUpdate\x12)\n\x06offers\x18\x04 \x03(\x0b\x32\x19.kvtransfer.v1.RoomOffers\x12.\n\x0b\x63ompletions\x18\x05 \x03(\x0b\x32\x19.kvtransfer.v1.Completion\x12(\n\x08releases\x18\x06 \x03(\x0b\x32\x16.kvtransfer.v1.Release\x12(\n\x06\x65rrors\x18\x07 \x03(\x0b\x32\x18.kvtransfer.v1.ItemError\x12(\n\x05peers\x18\x08 \x03(\x0b\x32\x19.kvtransfer.v1.PeerChange\"\xca\x01\n\tItemError\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x03\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.kvtransfer.v1.ItemError.Kind\x12\x0c\n\x04room\x18\x03 \x01(\x03\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\"P\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_JOIN\x10\x01\x12\x11\n\rKIND_PROGRESS\x10\x02\x12\x10\n\x0cKIND_CLEANUP\x10\x03\"\xf2\x01\n\nPeerChange\x12!\n\x04peer\x18\x01 \x01(\x0b\x32\x13.kvtransfer.v1.Peer\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.kvtransfer.v1.PeerChange.Kind\x12\x11\n\tengine_id\x18\x03 \x01(\t\x12\x0f\n\x07\x64p_rank\x18\x04 \x01(\x05\x12\x0f\n\x07message\x18\x05 \x01(\t\"^\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_READY\x10\x01\x12\x11\n\rKIND_DRAINING\x10\x02\x12\r\n\tKIND_GONE\x10\x03\x12\x0e\n\nKIND_UNFIT\x10\x04\"@\n\nRoomOffers\x12\x0c\n\x04room\x18\x01 \x01(\x03\x12$\n\x06offers\x18\x02 \x03(\x0b\x32\x14.kvtransfer.v1.OfferBHZFgithub.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1;kvtransferv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bkvtransfer/v1/session.proto\x12\rkvtransfer.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x17google/rpc/status.proto\x1a\x1ekvtransfer/v1/completion.proto\x1a\x1akvtransfer/v1/engine.proto\x1a\x18kvtransfer/v1/room.proto\x1a\x1ckvtransfer/v1/transfer.proto\"\xea\x01\n\x0eSessionRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.kvtransfer.v1.WorkerRef\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x03\x12\"\n\x05joins\x18\x03 \x03(\x0b\x32\x13.kvtransfer.v1.Join\x12)\n\x08progress\x18\x04 \x03(\x0b\x32\x17.kvtransfer.v1.Progress\x12,\n\x08\x63leanups\x18\x05 \x03(\x0b\x32\x1a.kvtransfer.v1.CleanupItem\x12\x15\n\x08\x64raining\x18\x06 \x01(\x08H\x00\x88\x01\x01\x42\x0b\n\t_draining\"\xd9\x02\n\x0fSessionResponse\x12\x15\n\rapplied_batch\x18\x01 \x01(\x03\x12,\n\tlease_ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05rooms\x18\x03 \x03(\x0b\x32\x19.kvtransfer.v1.RoomUpdate\x12)\n\x06offers\x18\x04 \x03(\x0b\x32\x19.kvtransfer.v1.RoomOffers\x12.\n\x0b\x63ompletions\x18\x05 \x03(\x0b\x32\x19.kvtransfer.v1.Completion\x12(\n\x08releases\x18\x06 \x03(\x0b\x32\x16.kvtransfer.v1.Release\x12(\n\x06\x65rrors\x18\x07 \x03(\x0b\x32\x18.kvtransfer.v1.ItemError\x12(\n\x05peers\x18\x08 \x03(\x0b\x32\x19.kvtransfer.v1.PeerChange\"\xca\x01\n\tItemError\x12\r\n\x05\x62\x61tch\x18\x01 \x01(\x03\x12+\n\x04kind\x18\x02 \x01(\x0e\x32\x1d.kvtransfer.v1.ItemError.Kind\x12\x0c\n\x04room\x18\x03 \x01(\x03\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.google.rpc.Status\"P\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_JOIN\x10\x01\x12\x11\n\rKIND_PROGRESS\x10\x02\x12\x10\n\x0cKIND_CLEANUP\x10\x03\"\xf2\x01\n\nPeerChange\x12!\n\x04peer\x18\x01 \x01(\x0b\x32\x13.kvtransfer.v1.Peer\x12,\n\x04kind\x18\x02 \x01(\x0e\x32\x1e.kvtransfer.v1.PeerChange.Kind\x12\x11\n\tengine_id\x18\x03 \x01(\t\x12\x0f\n\x07\x64p_rank\x18\x04 \x01(\x05\x12\x0f\n\x07message\x18\x05 \x01(\t\"^\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_READY\x10\x01\x12\x11\n\rKIND_DRAINING\x10\x02\x12\r\n\tKIND_GONE\x10\x03\x12\x0e\n\nKIND_UNFIT\x10\x04\"@\n\nRoomOffers\x12\x0c\n\x04room\x18\x01 \x01(\x03\x12$\n\x06offers\x18\x02 \x03(\x0b\x32\x14.kvtransfer.v1.OfferBHZFgithub.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1;kvtransferv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,17 +39,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'ZFgithub.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1;kvtransferv1'
   _globals['_SESSIONREQUEST']._serialized_start=220
-  _globals['_SESSIONREQUEST']._serialized_end=436
-  _globals['_SESSIONRESPONSE']._serialized_start=439
-  _globals['_SESSIONRESPONSE']._serialized_end=784
-  _globals['_ITEMERROR']._serialized_start=787
-  _globals['_ITEMERROR']._serialized_end=989
-  _globals['_ITEMERROR_KIND']._serialized_start=909
-  _globals['_ITEMERROR_KIND']._serialized_end=989
-  _globals['_PEERCHANGE']._serialized_start=992
-  _globals['_PEERCHANGE']._serialized_end=1234
-  _globals['_PEERCHANGE_KIND']._serialized_start=1140
-  _globals['_PEERCHANGE_KIND']._serialized_end=1234
-  _globals['_ROOMOFFERS']._serialized_start=1236
-  _globals['_ROOMOFFERS']._serialized_end=1300
+  _globals['_SESSIONREQUEST']._serialized_end=454
+  _globals['_SESSIONRESPONSE']._serialized_start=457
+  _globals['_SESSIONRESPONSE']._serialized_end=802
+  _globals['_ITEMERROR']._serialized_start=805
+  _globals['_ITEMERROR']._serialized_end=1007
+  _globals['_ITEMERROR_KIND']._serialized_start=927
+  _globals['_ITEMERROR_KIND']._serialized_end=1007
+  _globals['_PEERCHANGE']._serialized_start=1010
+  _globals['_PEERCHANGE']._serialized_end=1252
+  _globals['_PEERCHANGE_KIND']._serialized_start=1158
+  _globals['_PEERCHANGE_KIND']._serialized_end=1252
+  _globals['_ROOMOFFERS']._serialized_start=1254
+  _globals['_ROOMOFFERS']._serialized_end=1318
 # @@protoc_insertion_point(module_scope)

@@ -1,0 +1,40 @@
+"""An engine that is to be sent no new rooms: routers see it, and what it has goes on."""
+
+from kvtransfer import Client, KVPoll
+from kvtransfer import v1 as pb
+
+from tests.e2e.server import Running, serving
+from tests.e2e.workers import Setup, engines, wait_for
+
+
+def test_draining_is_seen_by_routers_and_outlives_a_registration() -> None:
+    with (
+        serving() as server,
+        engines(Setup(server.target, "p", "prefill", lease_ttl=3.0), Setup(server.target, "d", "decode", seed=9)) as (
+            sender,
+            receiver,
+        ),
+    ):
+        receiver.call("receiver", 1, "p")
+        receiver.call("offer", 1, 40, {"kv": [3, 4, 5]}, slots={"aux": 2})
+        sender.call("drain")
+        _wait_state(server, pb.ENGINE_STATE_DRAINING)
+        sender.call("sender", 1, 40)
+        sender.call("send", 1, {"kv": [0, 1, 2]}, slots={"aux": 1}, last=True)
+        receiver.wait_poll(1, KVPoll.SUCCESS)
+
+        sender.stop()
+        _wait_state(server, None)  # its lease has ended
+        sender.go_on()
+        _wait_state(server, pb.ENGINE_STATE_DRAINING)
+        sender.call("drain", False)
+        _wait_state(server, pb.ENGINE_STATE_READY)
+
+
+def _wait_state(server: Running, wanted: pb.EngineState | None) -> None:
+    """Waits until ListEngines shows the prefill engine so; None: not at all."""
+    with Client(server.target) as client:
+        wait_for(
+            lambda: [engine.state for engine in client.list_engines(role=pb.ROLE_PREFILL)],
+            lambda states: states == ([] if wanted is None else [wanted]),
+        )
