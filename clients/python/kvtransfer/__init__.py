@@ -1,8 +1,8 @@
 """KVTransfer: moves KV caches between prefill and decode engines.
 
-`Client` is the control plane's, and needs grpcio and protobuf alone. A worker's names, `KVManager` and what goes with
-it, need the `worker` extra (NIXL, numpy). Either is imported on first use. Errors are in `kvtransfer.errors`, messages
-in `kvtransfer.v1`.
+`Client` and `AsyncClient` are the control plane's, and need grpcio and protobuf alone. A worker's names, `KVManager`
+and what goes with it, need the `worker` extra (NIXL, numpy). Each is imported on first use. Errors are in
+`kvtransfer.errors`, messages in `kvtransfer.v1`.
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from kvtransfer._version import __version__
 from kvtransfer.polls import Failure, KVPoll, Released
 
 if TYPE_CHECKING:
+    from kvtransfer.aio import AsyncClient
     from kvtransfer.client import Client
     from kvtransfer.handles import KVReceiver, KVSender
     from kvtransfer.layout import PagedGroup, Part, SlotGroup
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kvtransfer.memory import Memory
 
 __all__ = [
+    "AsyncClient",
     "Client",
     "Failure",
     "KVManager",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "AsyncClient": "aio",
     "Client": "client",
     "KVManager": "manager",
     "KVReceiver": "handles",

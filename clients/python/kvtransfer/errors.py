@@ -18,12 +18,13 @@ KVTransferError
 ├── PermissionDenied
 ├── Internal                         a fault of the service; its log says more
 ├── ServiceUnavailable               nobody answers there
-└── DeadlineExceeded                 no answer in time
+├── DeadlineExceeded                 no answer in time
+└── FeatureMissing                   the service is too old for what was asked of it
 
 All up to Internal have the name of an `ErrorReason`, which is what the service calls them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from google.rpc import error_details_pb2, status_pb2
@@ -152,6 +153,19 @@ class ServiceUnavailable(KVTransferError):
 
 class DeadlineExceeded(KVTransferError):
     """The call got no answer in time. What it asked for may have happened all the same; it may be repeated."""
+
+
+class FeatureMissing(KVTransferError):
+    """The service does not have what was required of it: it is older than who asks."""
+
+    def __init__(self, features: Sequence[str], service_version: str, client_version: str) -> None:
+        names = ", ".join(map(repr, features))
+        super().__init__(
+            f"the service, version {service_version}, does not have {names}; this client is version {client_version}",
+            {"service_version": service_version, "client_version": client_version},
+        )
+        self.features = tuple(features)
+        """Names of what is missing."""
 
 
 _BY_REASON: Mapping[str, type[KVTransferError]] = {
