@@ -70,8 +70,9 @@ def measure(pair: Pair, echo: Child, count: int) -> Floor:
     """Each part so many times, while no room is open."""
     trips = asyncio.run(_round_trips(echo.call("address"), count))
     pair.decode.call("raw.attend")
-    writes = [pair.prefill.call("raw.write_prepared", [0], [0]) for _ in range(count)]
+    spans = [pair.prefill.call("raw.write_prepared", [0], [0]) for _ in range(count)]
     pair.decode.call("raw.leave")
+    writes = [ended - began for began, ended in spans]
     pair.decode.begin("raw.pong", count)
     pings = pair.prefill.call("raw.ping", count)
     pair.decode.end()

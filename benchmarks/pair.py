@@ -1,15 +1,16 @@
-"""A prefill and a decode worker that have met, over the real service and over raw NIXL."""
+"""A prefill and a decode engine that have met, over the real service and over raw NIXL."""
 
 import itertools
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from kvtransfer.client import Client
 
 from benchmarks.processes import Child, Service, kvservice, together
+from benchmarks.raw import Span
 from benchmarks.shapes import Shape
 from benchmarks.worker import Worker
 
@@ -22,71 +23,94 @@ class WrongBytes(Exception):
 
 
 Pages = Sequence[int]
-Span = tuple[float, float]
-"""Beginning and end on CLOCK_MONOTONIC, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two workers of one rank each, and the service between them."""
+    """Two engines, each in one or several processes, and the service between them."""
 
     service: Service
     client: Client
-    prefill: Child
-    decode: Child
+    prefills: tuple[Child, ...]
+    decodes: tuple[Child, ...]
+    ranks: int
+    """Of each engine."""
     transport: str
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(secrets.randbits(40) + 1))
 
-    def transfer(self, sources: Sequence[Pages], targets: Sequence[Pages], in_flight: int) -> list[Span]:
-        """Rooms, one for each list of pages, so many at a time; the sender of each has joined and sent beforehand.
+    @property
+    def prefill(self) -> Child:
+        """The process with rank 0, often the only one. As the next."""
+        return self.prefills[0]
 
-        Returns the receivers' joins and Successes. All rooms are cleaned up.
+    @property
+    def decode(self) -> Child:
+        return self.decodes[0]
+
+    def transfer(self, sources: Sequence[Pages], targets: Sequence[Pages], in_flight: int) -> list[Span]:
+        """Rooms, one for each list of pages, so many at a time; the senders of each have joined and sent beforehand.
+
+        Returns, of each, the first receiver's join and the last one's Success. All rooms are cleaned up.
         """
         rooms = self.numbers(len(sources))
-        self.prefill.call("send", dict(zip(rooms, sources, strict=True)))
+        together(self.prefills, "send", dict(zip(rooms, sources, strict=True)))
         self.wait_joined(rooms)
-        spans: list[Span] = self.decode.call("receive", dict(zip(rooms, targets, strict=True)), in_flight)
-        together((self.prefill, self.decode), "finish")
-        return spans
+        received = together(self.decodes, "receive", dict(zip(rooms, targets, strict=True)), in_flight)
+        together((*self.prefills, *self.decodes), "finish")
+        return [overall([spans[room] for spans in received]) for room in received[0]]
 
     def numbers(self, count: int) -> list[int]:
         """Rooms that were never used."""
         return list(itertools.islice(self._numbers, count))
 
     def wait_joined(self, rooms: Sequence[int]) -> None:
-        """Until the service knows all of the rooms."""
+        """Until all ranks of one side have joined each of the rooms."""
         for some in (rooms[at : at + MAX_POLLED] for at in range(0, len(rooms), MAX_POLLED)):
-            while len(self.client.poll(some).transfers) < len(some):
+            while self._joins(some) < len(some) * self.ranks:
                 time.sleep(0.001)
+
+    def _joins(self, rooms: Sequence[int]) -> int:
+        known = self.client.poll(rooms).transfers
+        return sum(participant.worker.epoch > 0 for room in known for participant in room.participants)
 
     def checked_transfer(self, sources: Sequence[Pages], targets: Sequence[Pages], in_flight: int) -> list[Span]:
         """As `transfer`, into pages that were cleared before. Raises WrongBytes."""
         into, out_of = list(itertools.chain(*targets)), list(itertools.chain(*sources))
-        self.decode.call("clear", into)
+        together(self.decodes, "clear", into)
         spans = self.transfer(sources, targets, in_flight)
         self.check(into, out_of)
         return spans
 
     def check(self, targets: Pages, sources: Pages) -> None:
         """Looks at every byte of the receiver's pages. Raises WrongBytes."""
-        if wrong := self.decode.call("wrong_pieces", targets, sources):
+        if wrong := sum(together(self.decodes, "wrong_pieces", targets, sources)):
             raise WrongBytes(f"{wrong} pieces do not hold what was sent to them")
 
 
+def overall(spans: Sequence[Span]) -> Span:
+    """From the first beginning to the last end."""
+    return min(began for began, _ in spans), max(ended for _, ended in spans)
+
+
 @contextmanager
-def running(shape: Shape) -> Iterator[Pair]:
-    """Everything started, met and warmed up."""
-    with (
-        kvservice() as service,
-        Client(service.target) as client,
-        Child(Worker, "prefill", service.target, shape) as prefill,
-        Child(Worker, "decode", service.target, shape) as decode,
-    ):
-        both = (prefill, decode)
+def running(shape: Shape, processes: int = 1) -> Iterator[Pair]:
+    """Everything started, met and warmed up; each engine in so many processes, which share its ranks evenly."""
+    each = shape.ranks // processes
+    with ExitStack() as stack:
+        service = stack.enter_context(kvservice())
+        client = stack.enter_context(Client(service.target))
+        prefills, decodes = (
+            tuple(
+                stack.enter_context(Child(Worker, role, service.target, shape, range(first, first + each)))
+                for first in range(0, shape.ranks, each)
+            )
+            for role in ("prefill", "decode")
+        )
+        both = (*prefills, *decodes)
         introductions = together(both, "raw.introduction")
-        for side, other in zip(both, reversed(introductions), strict=True):
+        for side, other in zip(both, introductions[processes:] + introductions[:processes], strict=True):
             side.begin("raw.meet", other)
         for side in both:
             side.end()
-        transport, _ = together(both, "wait_ready")
-        yield Pair(service, client, prefill, decode, transport)
+        transport = together(both, "wait_ready")[0]
+        yield Pair(service, client, prefills, decodes, shape.ranks, transport)

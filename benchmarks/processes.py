@@ -1,21 +1,19 @@
 """Processes of a benchmark: the real kvservice, and children that are driven call by call."""
 
-import multiprocessing
 import os
+import pickle
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from operator import attrgetter
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any, Protocol
 
-_SPAWN = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
-
+ROOT = Path(__file__).parents[1]
 ANSWER_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 20.0
 
 
 class Closing(Protocol):
@@ -26,18 +24,23 @@ class Closing(Protocol):
 
 
 class Child:
-    """A process that holds one object; its methods are called by (dotted) name, over a pipe."""
+    """A process that holds one object; its methods are called by (dotted) name, over a pipe.
 
-    def __init__(self, make: Callable[..., Closing], *args: object) -> None:
-        self._pipe, pipe = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_serve, args=(pipe, make, args), daemon=True)
-        self._process.start()
+    Used as a context: it ends with it.
+    """
+
+    def __init__(self, make: Callable[..., Closing], *args: object, python: Path = Path(sys.executable)) -> None:
+        """Starts a process of the interpreter `python` for what `make` returns, which it calls with `args`."""
+        self._pipe, pipe = Pipe()
+        command = [str(python), "-m", "benchmarks.child", str(pipe.fileno())]
+        # Its stdout is our stderr: libraries print there, and our stdout is for the report.
+        self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[pipe.fileno()], stdout=2)
         pipe.close()
+        self._pipe.send_bytes(pickle.dumps((make, args)))
 
     @property
     def pid(self) -> int:
         """Of the process."""
-        assert self._process.pid is not None  # it was started
         return self._process.pid
 
     def begin(self, method: str, *args: object) -> None:
@@ -47,11 +50,11 @@ class Child:
     def end(self) -> Any:
         """What the method returned. Raises RuntimeError with the child's traceback, or if it died or is silent."""
         if not self._pipe.poll(ANSWER_TIMEOUT_S):
-            raise RuntimeError(f"process {self._process.pid} did not answer within {ANSWER_TIMEOUT_S:g} s")
+            raise RuntimeError(f"process {self.pid} did not answer within {ANSWER_TIMEOUT_S:g} s")
         try:
             ok, result = self._pipe.recv()
-        except EOFError:
-            raise RuntimeError(f"process {self._process.pid} died") from None
+        except (EOFError, ConnectionResetError):
+            raise RuntimeError(f"process {self.pid} died") from None
         if not ok:
             raise RuntimeError(result)
         return result
@@ -67,31 +70,18 @@ class Child:
     def __exit__(self, *_: object) -> None:
         """The object is closed and its process ended, by force if need be."""
         self._pipe.close()
-        self._process.join(20)
-        self._process.kill()
-        self._process.join()
+        try:
+            self._process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
 
-def _serve(pipe: Connection, make: Callable[..., Closing], args: tuple[object, ...]) -> None:
-    held: Closing | None = None
-    try:
-        while True:
-            method, arguments = pipe.recv()
-            try:
-                held = held or make(*args)
-                pipe.send((True, attrgetter(method)(held)(*arguments)))
-            except Exception:  # noqa: BLE001  raised again in the parent
-                pipe.send((False, traceback.format_exc()))
-    except (EOFError, ConnectionResetError, KeyboardInterrupt):  # the parent closed the pipe, or both were interrupted
-        if held is not None:
-            held.close()
-
-
-def together(children: Iterable[Child], method: str) -> list[Any]:
-    """Calls a method without arguments in all of them at the same time; what each returned."""
+def together(children: Iterable[Child], method: str, *args: object) -> list[Any]:
+    """Calls a method in all of them at the same time; what each returned."""
     called = list(children)
     for child in called:
-        child.begin(method)
+        child.begin(method, *args)
     return [child.end() for child in called]
 
 

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.shapes import Pool
+from benchmarks.pool import Pool
 
 MEET_TIMEOUT_S = 20.0
 LINGER_S = 0.2
 """After the peer was heard: a connection comes up only while both sides look for notifications."""
+
+Span = tuple[float, float]
+"""Beginning and end on CLOCK_MONOTONIC, which all processes of a machine share, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,9 @@ class RawAgent:
 
         self._name = name
         self._pool = pool
-        self._address = pool.memory.ctypes.data
+        self._address = pool.base.ctypes.data
         self._nixl: Any = nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=["UCX"]))
-        self._registered = self._nixl.register_memory([(self._address, pool.memory.nbytes, 0, "")], "DRAM")
+        self._registered = self._nixl.register_memory([(self._address, pool.base.nbytes, 0, "")], "DRAM")
         self._attending: threading.Thread | None = None
         self._leaving = threading.Event()
 
@@ -59,16 +62,16 @@ class RawAgent:
         self._local = self._nixl.prep_xfer_dlist("NIXL_INIT_AGENT", self._table(self._address), "DRAM")
         self._remote = self._nixl.prep_xfer_dlist(peer.name, self._table(peer.address), "DRAM")
 
-    # --- writes, timed from the making of the handle to DONE ---
+    # --- writes: from the making of the handle to DONE, on CLOCK_MONOTONIC ---
 
-    def write_prepared(self, sources: Sequence[int], targets: Sequence[int]) -> float:
-        """Seconds, by index into prepared lists, in the order that lets NIXL merge the most."""
+    def write_prepared(self, sources: Sequence[int], targets: Sequence[int]) -> Span:
+        """By index into prepared lists, in the order that lets NIXL merge the most."""
         source, target = self._positions(sources, targets)
         return self._time(lambda: self._nixl.make_prepped_xfer("WRITE", self._local, source, self._remote, target))
 
-    def write_listed(self, sources: Sequence[int], targets: Sequence[int]) -> float:
-        """Seconds, by `initialize_xfer`, with neighbours merged beforehand; it does not merge by itself."""
-        size = self._pool.shape.piece_bytes
+    def write_listed(self, sources: Sequence[int], targets: Sequence[int]) -> Span:
+        """By `initialize_xfer`, with neighbours merged beforehand; it does not merge by itself."""
+        size = self._pool.shape.item_bytes
         source, target = self._positions(sources, targets)
         joined = (np.diff(source, prepend=-2) == 1) & (np.diff(target, prepend=-2) == 1)
         first = np.flatnonzero(~joined)
@@ -84,17 +87,17 @@ class RawAgent:
         )
         return self._time(lambda: self._nixl.initialize_xfer("WRITE", local, remote, self._peer.name))
 
-    def _time(self, make: Callable[[], Any]) -> float:
-        began = time.perf_counter()
+    def _time(self, make: Callable[[], Any]) -> Span:
+        began = time.monotonic()
         handle = make()
         state = self._nixl.transfer(handle)
         while state == "PROC":
             state = self._nixl.check_xfer_state(handle)
-        took = time.perf_counter() - began
+        ended = time.monotonic()
         handle.release()
         if state != "DONE":
             raise RuntimeError(f"NIXL reports state {state!r} of a write")
-        return took
+        return began, ended
 
     # --- the target's part ---
 
@@ -146,17 +149,13 @@ class RawAgent:
 
     def _table(self, address: int) -> npt.NDArray[np.uint64]:
         shape = self._pool.shape
-        region = shape.pool_pages * shape.piece_bytes
-        rows = [
-            (address + i * region, shape.piece_bytes, 0, shape.piece_bytes, shape.pool_pages)
-            for i in range(shape.regions)
-        ]
-        return np.array(rows, np.uint64)
+        size, count = shape.item_bytes, shape.pool_pages
+        return np.array([(address + i * size * count, size, 0, size, count) for i in range(shape.tracks)], np.uint64)
 
     def _positions(
         self, sources: Sequence[int], targets: Sequence[int]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         order = np.argsort(sources)
-        region = np.arange(self._pool.shape.regions)[:, None] * self._pool.shape.pool_pages
-        source, target = ((region + np.asarray(pages)[order]).ravel().astype(np.int32) for pages in (sources, targets))
+        track = np.arange(self._pool.shape.tracks)[:, None] * self._pool.shape.pool_pages
+        source, target = ((track + np.asarray(pages)[order]).ravel().astype(np.int32) for pages in (sources, targets))
         return source, target

@@ -1,55 +1,83 @@
-"""What is moved: KV caches of real models, as pages of plain numbers that can be checked."""
+"""What is moved: KV caches of real models, and how pools hold them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
-from kvtransfer import PagedGroup, Part
 
 PAGE_TOKENS = 16
-
-CANARY = np.uint64(0xC0FFEE)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One prompt's KV in layer-major pools: a region for K and one for V of each layer."""
+    """One prompt's KV, as one rank's pool holds it."""
 
     name: str
     layers: int
     piece_bytes: int
-    """Bytes that one page takes of one region: a descriptor. A multiple of 8."""
+    """Bytes that one page takes of K, or of V, of one layer. A multiple of 8."""
     pages: int
     """Of the prompt."""
     pool_pages: int
+    page_major: bool = False
+    """Whether all pieces of a page lie side by side, rather than all pages of a layer's K, then of its V."""
+    huge: bool = False
+    """Whether the pool asks for huge pages of memory."""
+    ranks: int = 1
+    """Of the engine, on either side. With several, a rank has one KV head of as many."""
 
     @property
-    def regions(self) -> int:
-        """K and V of each layer."""
+    def pieces(self) -> int:
+        """Of a page: K and V of each layer."""
         return 2 * self.layers
 
     @property
+    def tracks(self) -> int:
+        """Arrays of items that lie apart in the pool."""
+        return 1 if self.page_major else self.pieces
+
+    @property
+    def item_bytes(self) -> int:
+        """That lie side by side: of a page, or of a piece."""
+        return self.pieces // self.tracks * self.piece_bytes
+
+    @property
     def descriptors(self) -> int:
-        """Of the prompt, before neighbours are merged."""
-        return self.regions * self.pages
+        """Of the prompt and a rank, before neighbouring pages are merged."""
+        return self.tracks * self.pages
 
     @property
     def nbytes(self) -> int:
-        """Of the prompt."""
-        return self.descriptors * self.piece_bytes
+        """Of the prompt and a rank."""
+        return self.pieces * self.pages * self.piece_bytes
 
     @property
     def tokens(self) -> int:
         """Of the prompt."""
         return self.pages * PAGE_TOKENS
 
+    @property
+    def pool(self) -> str:
+        """How the pool holds it, in words."""
+        return ("page-major" if self.page_major else "layer-major") + (", huge" if self.huge else "")
+
+    def with_tokens(self, tokens: int, pool_pages: int) -> "Shape":
+        """For another prompt."""
+        return replace(self, pages=tokens // PAGE_TOKENS, pool_pages=pool_pages)
+
+    def best(self) -> "Shape":
+        """In the pool that moves fastest: page-major, in huge pages."""
+        return replace(self, page_major=True, huge=True)
+
 
 SMALL_PIECES = Shape("SmolLM2", layers=30, piece_bytes=PAGE_TOKENS * 3 * 64 * 2, pages=64, pool_pages=256)
 """SmolLM2-135M at 1024 tokens in 2-byte elements: 3 KV heads of 64."""
+SMALL_TP3 = Shape("SmolLM2 TP 3", layers=30, piece_bytes=PAGE_TOKENS * 64 * 2, pages=64, pool_pages=256, ranks=3)
+"""The same over 3 ranks on either side."""
 LARGE_PIECES = Shape("8B", layers=32, piece_bytes=PAGE_TOKENS * 8 * 128 * 2, pages=64, pool_pages=128)
 """An 8B model with grouped queries at 1024 tokens in 2-byte elements: 8 KV heads of 128."""
-ONE_PAGE = Shape("one page", layers=30, piece_bytes=PAGE_TOKENS * 3 * 64 * 2, pages=1, pool_pages=256)
+LARGE_TP8 = Shape("8B TP 8", layers=32, piece_bytes=PAGE_TOKENS * 128 * 2, pages=64, pool_pages=128, ranks=8)
+"""The same over 8 ranks on either side."""
+ONE_PAGE = replace(SMALL_PIECES, name="one page", pages=1)
 """16 tokens of SmolLM2-135M."""
 
 
@@ -73,39 +101,3 @@ def scattered(shape: Shape) -> PageLists:
     random = np.random.default_rng(7)
     sources, targets = (random.permutation(shape.pool_pages)[: shape.pages].tolist() for _ in range(2))
     return PageLists("scattered", sources, targets)
-
-
-class Pool:
-    """A worker's pages. A sender's are filled by a rule that the receiver knows too."""
-
-    def __init__(self, shape: Shape, *, filled: bool) -> None:
-        self.shape = shape
-        words = shape.piece_bytes // 8
-        self._row = np.arange(words, dtype=np.uint64)
-        self._keys = np.random.default_rng(1).integers(2**64, size=(shape.regions, shape.pool_pages), dtype=np.uint64)
-        self.memory: npt.NDArray[np.uint64] = np.full((shape.regions, shape.pool_pages, words), CANARY, np.uint64)
-        if filled:
-            for region, keys in enumerate(self._keys):
-                self.memory[region] = self._row ^ keys[:, None]
-
-    def group(self) -> PagedGroup:
-        """Described for a KVManager."""
-        keys, values = ({layer: self.memory[2 * layer + i] for layer in range(self.shape.layers)} for i in range(2))
-        return PagedGroup("kv", PAGE_TOKENS, [Part("k", keys), Part("v", values)])
-
-    def clear(self, pages: Sequence[int]) -> None:
-        """Puts the canary back, so that bytes found there afterwards have come since."""
-        self.memory[:, pages] = CANARY
-
-    def wrong_pieces(self, targets: Sequence[int], sources: Sequence[int]) -> int:
-        """How many pieces of `targets` do not hold what the sender has in `sources`. Every byte is looked at."""
-        wrong = 0
-        for region, keys in enumerate(self._keys):
-            expected = self._row ^ keys[list(sources), None]
-            wrong += int(np.any(self.memory[region, list(targets)] != expected, axis=1).sum())
-        return wrong
-
-    def touched_pieces(self, allowed: Sequence[int]) -> int:
-        """How many pieces outside of the pages `allowed` do not hold the canary."""
-        others = np.setdiff1d(np.arange(self.shape.pool_pages), np.asarray(allowed))
-        return sum(int(np.any(region[others] != CANARY, axis=1).sum()) for region in self.memory)

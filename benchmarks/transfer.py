@@ -1,17 +1,21 @@
-"""One room at a time, of a thousand tokens: how fast its pages move, against raw NIXL and against memcpy."""
+"""One room at a time, of one prompt: how fast its pages move, against raw NIXL and against memcpy."""
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from benchmarks import machine
-from benchmarks.pair import Pair, WrongBytes, running
+from benchmarks.pair import Pair, WrongBytes, overall, running
+from benchmarks.processes import together
+from benchmarks.raw import Span
 from benchmarks.report import Column, Report, Spread
-from benchmarks.shapes import LARGE_PIECES, SMALL_PIECES, PageLists, Shape, contiguous, scattered
+from benchmarks.shapes import LARGE_PIECES, SMALL_PIECES, SMALL_TP3, PageLists, Shape, contiguous, scattered
 
 COLUMNS = (
     Column("shape", "shape"),
+    Column("tokens", "tokens"),
+    Column("pool", "pool"),
     Column("pages", "pages"),
     Column("memcpy_gb_s", "memcpy GB/s", 1),
     Column("raw_gb_s", "raw GB/s", 1),
@@ -26,10 +30,26 @@ NOTES = (
     "Medians, with quartiles; ratios are of speeds within one round, in which the order changes from round to round.",
     "room: from the receiver's join to its Success, by KVManager in two processes; the sender had joined and sent.",
     "write: of the same rooms, from the making of the first NIXL handle to the end of the last.",
-    "raw: NIXL alone between the same two processes and pages: the better of prepared lists by index, and of",
-    "initialize_xfer over descriptors merged beforehand.",
+    "raw: NIXL alone between the same processes and pages: the better of prepared lists by index, and of",
+    "initialize_xfer over descriptors merged beforehand. Page-major: a page is one descriptor.",
     "memcpy: one contiguous copy of as many bytes within one process. Every byte of every transfer was checked.",
+    "TP 3: three processes on either side, at the same time, from the first beginning to the last end.",
 )
+
+
+def cases() -> Iterator[tuple[Shape, Sequence[PageLists]]]:
+    """Shapes, and the page lists that each moves by."""
+    for shape in (SMALL_PIECES, LARGE_PIECES):
+        for page_major in (False, True):
+            for huge in (False, True):
+                held = replace(shape, page_major=page_major, huge=huge)
+                yield held, (contiguous(held), scattered(held))
+    for tokens, pool_pages in ((16, 256), (128, 256), (8192, 640)):
+        prompt = SMALL_PIECES.with_tokens(tokens, pool_pages)
+        for held in (prompt, prompt.best()):
+            yield held, (scattered(held),)
+    for held in (SMALL_TP3, SMALL_TP3.best()):
+        yield held, (scattered(held),)
 
 
 @dataclass(slots=True)
@@ -38,8 +58,8 @@ class Seconds:
 
     by: dict[str, list[float]] = field(default_factory=dict)
 
-    def note(self, name: str, seconds: float) -> None:
-        self.by.setdefault(name, []).append(seconds)
+    def note(self, name: str, span: Span) -> None:
+        self.by.setdefault(name, []).append(span[1] - span[0])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,25 +68,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Both shapes. Raises WrongBytes."""
+    """All cases. Raises WrongBytes."""
     if arguments.rounds < 7:
         sys.exit(f"--rounds: must be at least 7, got {arguments.rounds}")
-    return measure((SMALL_PIECES, LARGE_PIECES), arguments.rounds)
+    return measure(cases(), arguments.rounds)
 
 
-def measure(shapes: Sequence[Shape], rounds: int) -> Report:
-    """A row for each shape, with contiguous and with scattered pages. Raises WrongBytes."""
+def measure(cases: Iterable[tuple[Shape, Sequence[PageLists]]], rounds: int) -> Report:
+    """A row for each shape and page lists. Raises WrongBytes."""
     report = Report("transfer", machine.describe(), COLUMNS, NOTES)
-    for shape in shapes:
-        print(f"{shape.name}: starting a service and two workers", file=sys.stderr)
-        with running(shape) as pair:
+    for shape, lists in cases:
+        print(f"{shape.name}, {shape.tokens} tokens, {shape.pool}: starting a service and workers", file=sys.stderr)
+        with running(shape, processes=shape.ranks) as pair:
             report.machine["transport"] = pair.transport
             targets: set[int] = set()
-            for pages in (contiguous(shape), scattered(shape)):
-                print(f"{shape.name}, {pages.name} pages: {rounds} rounds", file=sys.stderr)
-                report.rows.append(_row(shape, pages, _seconds(pair, pages, rounds)))
+            for pages in lists:
+                print(f"{pages.name} pages: {rounds} rounds", file=sys.stderr)
+                row = _row(shape, pages, _seconds(pair, pages, rounds))
+                report.rows.append({**row, "memory": pair.prefill.call("kind_of_pages")})
                 targets.update(pages.targets)
-            if touched := pair.decode.call("touched_pieces", sorted(targets)):
+            if touched := sum(together(pair.decodes, "touched_pieces", sorted(targets))):
                 raise WrongBytes(f"{shape.name}: {touched} pieces were written that were no room's")
     return report
 
@@ -76,18 +97,18 @@ def _seconds(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
 
     def raw(method: str) -> Callable[[], None]:
         def write() -> None:
-            pair.decode.call("raw.attend")
-            seconds.note(method, pair.prefill.call(f"raw.{method}", pages.sources, pages.targets))
-            pair.decode.call("raw.leave")
+            together(pair.decodes, "raw.attend")
+            spans = together(pair.prefills, f"raw.{method}", pages.sources, pages.targets)
+            seconds.note(method, overall(spans))
+            together(pair.decodes, "raw.leave")
 
         return write
 
     def room() -> None:
-        pair.prefill.call("writes")
-        ((joined, succeeded),) = pair.transfer([pages.sources], [pages.targets], 1)
-        began, ended = pair.prefill.call("writes")
-        seconds.note("room", succeeded - joined)
-        seconds.note("write", ended[-1] - began[0])
+        together(pair.prefills, "writes")
+        (span,) = pair.transfer([pages.sources], [pages.targets], 1)
+        seconds.note("room", span)
+        seconds.note("write", overall([(began[0], ended[-1]) for began, ended in together(pair.prefills, "writes")]))
 
     moves = [raw("write_prepared"), raw("write_listed"), room]
     for number in range(rounds + 1):
@@ -96,27 +117,30 @@ def _seconds(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
         first = number % len(moves)
         order = moves[first:] + moves[:first]
         for move in order if number % 2 else reversed(order):
-            pair.decode.call("clear", pages.targets)
+            together(pair.decodes, "clear", pages.targets)
             move()
             pair.check(pages.targets, pages.sources)
-        seconds.note("memcpy", pair.prefill.call("copy_memory"))
+        seconds.note("memcpy", overall(together(pair.prefills, "copy_memory")))
     return seconds
 
 
 def _row(shape: Shape, pages: PageLists, seconds: Seconds) -> dict[str, object]:
     raw_by = min(("write_prepared", "write_listed"), key=lambda name: Spread.of(seconds.by[name]).median)
     took = {name: seconds.by[name] for name in ("memcpy", "write", "room")} | {"raw": seconds.by[raw_by]}
+    nbytes, descriptors = shape.nbytes * shape.ranks, shape.descriptors * shape.ranks
 
     def speed(name: str) -> Spread:
-        return Spread.of(shape.nbytes / 1e9 / each for each in took[name])
+        return Spread.of(nbytes / 1e9 / each for each in took[name])
 
     def ratio(name: str, base: str) -> Spread:
         return Spread.of(of / each for each, of in zip(took[name], took[base], strict=True))
 
     return {
-        "shape": f"{shape.name}, {shape.nbytes / 1e6:.0f} MB in {shape.descriptors}",
-        "bytes": shape.nbytes,
-        "descriptors": shape.descriptors,
+        "shape": f"{shape.name}, {nbytes / 1e6:.0f} MB in {descriptors}",
+        "tokens": shape.tokens,
+        "pool": shape.pool,
+        "bytes": nbytes,
+        "descriptors": descriptors,
         "pages": pages.name,
         "raw_by": {"write_prepared": "prepared", "write_listed": "initialize_xfer"}[raw_by],
         **{f"{name}_gb_s": speed(name) for name in took},

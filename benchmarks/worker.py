@@ -1,16 +1,17 @@
-"""One worker, in a process of its own: an engine's thread with a KVManager, and a raw agent beside it."""
+"""Ranks of an engine, in a process of their own: an engine's thread with a KVManager for each, and a raw agent."""
 
 import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from kvtransfer import KVManager, KVPoll, KVReceiver, KVSender
-from kvtransfer.manager import Role
+from kvtransfer import KVManager, KVPoll, KVReceiver, KVSender, PagedGroup, Part
+from kvtransfer.manager import Rank, Role, Topology
 from kvtransfer.nixl_agent import make_sleeps_short
 
+from benchmarks.pool import Pool, allocate
 from benchmarks.probe import WriteProbe
-from benchmarks.raw import RawAgent
-from benchmarks.shapes import Pool, Shape
+from benchmarks.raw import RawAgent, Span
+from benchmarks.shapes import PAGE_TOKENS, Shape
 
 ROOM_TIMEOUT_S = 30.0
 LOOK_EVERY_S = 50e-6
@@ -18,47 +19,48 @@ LOOK_EVERY_S = 50e-6
 
 
 class Worker:
-    """A prefill or decode engine of one rank, and its pool.
+    """Some ranks of a prefill or decode engine, and their pools.
 
     Attributes:
-        raw: NIXL by itself, over the same pool.
+        raw: NIXL by itself, over the pool of the first of the ranks.
     """
 
     raw: RawAgent
 
-    def __init__(self, role: Role, target: str, shape: Shape) -> None:
-        self._pool = Pool(shape, filled=role == "prefill")
+    def __init__(self, role: Role, target: str, shape: Shape, ranks: Sequence[int] = (0,)) -> None:
+        self._shape = shape
+        self._pools = [Pool(shape, filled=role == "prefill", rank=rank) for rank in ranks]
         self._probe = WriteProbe()
         with self._probe.installed():
-            self._manager = KVManager(
-                target, engine_id=f"bench-{role}", role=role, model=shape.name, groups=[self._pool.group()]
-            )
-        self.raw = RawAgent(f"raw-{role}", self._pool)
-        self._open: dict[int, KVSender | KVReceiver] = {}
-        self._copy = np.ones(shape.nbytes // 8, np.uint64)
+            self._managers = [manager(role, target, pool, rank) for rank, pool in zip(ranks, self._pools, strict=True)]
+        self.raw = RawAgent(f"raw-{role}-{ranks[0]}", self._pools[0])
+        self._open: dict[int, list[KVSender | KVReceiver]] = {}
+        self._copy, _ = allocate(shape.nbytes, huge=shape.huge)
+        self._copy[:] = 1
         make_sleeps_short()
 
     def wait_ready(self) -> str:
         """Until the other side is met. Returns the transport."""
         until = time.monotonic() + ROOM_TIMEOUT_S
-        while not self._manager.ready():
+        while not all(manager.ready() for manager in self._managers):
             _check(until, "the peer was not met")
-        return self._manager.links()[0].transport
+        return self._managers[0].links()[0].transport
 
     # --- rooms ---
 
     def send(self, pages: Mapping[int, Sequence[int]]) -> None:
         """Joins rooms, and hands over all pages of each."""
         for room, indices in pages.items():
-            sender = self._manager.sender(room, self._pool.shape.tokens)
-            sender.send({"kv": indices}, last=True)
-            self._open[room] = sender
+            senders = [manager.sender(room, self._shape.tokens) for manager in self._managers]
+            for sender in senders:
+                sender.send({"kv": indices}, last=True)
+            self._open[room] = list(senders)
 
-    def receive(self, pages: Mapping[int, Sequence[int]], in_flight: int) -> list[tuple[float, float]]:
-        """Joins rooms, so many at a time. Of each, when it joined and when it saw its Success, on CLOCK_MONOTONIC."""
+    def receive(self, pages: Mapping[int, Sequence[int]], in_flight: int) -> dict[int, Span]:
+        """Joins rooms, so many at a time. Of each, when its first rank joined and when its last had its Success."""
         waiting = iter(pages.items())
         joined: dict[int, float] = {}
-        spans: list[tuple[float, float]] = []
+        spans: dict[int, Span] = {}
         until = time.monotonic() + ROOM_TIMEOUT_S
         while True:
             while len(joined) < in_flight and (following := next(waiting, None)):
@@ -67,8 +69,8 @@ class Worker:
                 self._offer(room, indices)
             if not joined:
                 return spans
-            for room in [room for room in joined if self._open[room].poll().final]:
-                spans.append((joined.pop(room), time.monotonic()))
+            for room in [room for room in joined if self._ended(room)]:
+                spans[room] = (joined.pop(room), time.monotonic())
             _check(until, f"rooms {sorted(joined)[:3]} did not end")
 
     def offer(self, pages: Mapping[int, Sequence[int]]) -> None:
@@ -77,22 +79,31 @@ class Worker:
             self._offer(room, indices)
 
     def _offer(self, room: int, pages: Sequence[int]) -> None:
-        receiver = self._manager.receiver(room, "bench-prefill")
-        receiver.offer(self._pool.shape.tokens, {"kv": pages})
-        self._open[room] = receiver
+        receivers = [manager.receiver(room, "bench-prefill") for manager in self._managers]
+        for receiver in receivers:
+            receiver.offer(self._shape.tokens, {"kv": pages})
+        self._open[room] = list(receivers)
+
+    def _ended(self, room: int) -> bool:
+        return all(handle.poll().final for handle in self._open[room])
 
     def finish(self) -> None:
         """Waits until all rooms have ended well, closes them, and takes their pages back."""
         until = time.monotonic() + ROOM_TIMEOUT_S
-        for room, handle in self._open.items():
-            while not handle.poll().final:
+        for room, handles in self._open.items():
+            while not self._ended(room):
                 _check(until, f"room {room} did not end")
-            if handle.poll() is not KVPoll.SUCCESS:
-                raise RuntimeError(f"room {room}: {handle.failure()}")
-            handle.close()
+            for handle in handles:
+                if handle.poll() is not KVPoll.SUCCESS:
+                    raise RuntimeError(f"room {room}: {handle.failure()}")
+                handle.close()
         while self._open:
-            for released in self._manager.released():
-                del self._open[released.room]
+            for manager in self._managers:
+                for released in manager.released():
+                    held = self._open[released.room]
+                    held.pop()
+                    if not held:
+                        del self._open[released.room]
             _check(until, f"{len(self._open)} rooms were not released")
 
     def writes(self) -> tuple[list[float], list[float]]:
@@ -101,31 +112,59 @@ class Worker:
         self._probe.reset()
         return seen
 
-    # --- memory ---
+    # --- memory, of all ranks ---
+
+    def kind_of_pages(self) -> str:
+        """See Pool."""
+        return self._pools[0].pages
 
     def clear(self, pages: Sequence[int]) -> None:
         """See Pool."""
-        self._pool.clear(pages)
+        for pool in self._pools:
+            pool.clear(pages)
 
     def wrong_pieces(self, targets: Sequence[int], sources: Sequence[int]) -> int:
         """See Pool."""
-        return self._pool.wrong_pieces(targets, sources)
+        return sum(pool.wrong_pieces(targets, sources) for pool in self._pools)
 
     def touched_pieces(self, allowed: Sequence[int]) -> int:
         """See Pool."""
-        return self._pool.touched_pieces(allowed)
+        return sum(pool.touched_pieces(allowed) for pool in self._pools)
 
-    def copy_memory(self) -> float:
-        """Seconds for a plain copy of a prompt's bytes within this process, to memory that was touched before."""
-        source = self._pool.memory.reshape(-1)[: self._copy.size]
-        began = time.perf_counter()
+    def copy_memory(self) -> Span:
+        """When a plain copy of a rank's share of a prompt began and ended, to memory that was touched before."""
+        source = self._pools[0].base[: self._copy.size]
+        began = time.monotonic()
         np.copyto(self._copy, source)
-        return time.perf_counter() - began
+        return began, time.monotonic()
 
     def close(self) -> None:
         """Leaves the service, and NIXL."""
         self.raw.close()
-        self._manager.close()
+        for manager in self._managers:
+            manager.close()
+
+
+def manager(role: Role, target: str, pool: Pool, rank: int = 0) -> KVManager:
+    """A worker over a pool, in an engine called `bench-` and its role."""
+    shape = pool.shape
+    keys, values = ({layer: pool.memory[2 * layer + i] for layer in range(shape.layers)} for i in range(2))
+    if shape.ranks == 1:
+        parts = [Part("k", keys), Part("v", values)]
+    else:
+        parts = [
+            Part(name, memory, "token_head", total_heads=shape.ranks, first_head=rank, head_count=1)
+            for name, memory in (("k", keys), ("v", values))
+        ]
+    return KVManager(
+        target,
+        engine_id=f"bench-{role}",
+        role=role,
+        model=shape.name,
+        groups=[PagedGroup("kv", PAGE_TOKENS, parts)],
+        topology=Topology(tp_size=shape.ranks),
+        rank=Rank(tp_rank=rank),
+    )
 
 
 def _check(until: float, what: str) -> None:

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from benchmarks.shapes import LARGE_PIECES, SMALL_PIECES, Pool, Shape, contiguous, scattered
+from benchmarks.pool import Pool, allocate
+from benchmarks.shapes import LARGE_PIECES, SMALL_PIECES, Shape, contiguous, scattered
 
 TINY = Shape("tiny", layers=2, piece_bytes=64, pages=3, pool_pages=10)
 
@@ -38,13 +41,13 @@ def test_each_piece_with_one_wrong_byte_is_counted() -> None:
 
 
 def test_pages_in_the_wrong_order_are_wrong() -> None:
-    assert received().wrong_pieces([1, 4, 7], [3, 2, 9]) == 2 * TINY.regions
+    assert received().wrong_pieces([1, 4, 7], [3, 2, 9]) == 2 * TINY.pieces
 
 
 def test_a_cleared_page_is_wrong() -> None:
     pool = received()
     pool.clear([4])
-    assert pool.wrong_pieces([1, 4, 7], [2, 3, 9]) == TINY.regions
+    assert pool.wrong_pieces([1, 4, 7], [2, 3, 9]) == TINY.pieces
 
 
 def test_a_write_outside_of_the_pages_is_noticed() -> None:
@@ -52,3 +55,22 @@ def test_a_write_outside_of_the_pages_is_noticed() -> None:
     assert pool.touched_pieces([1, 4, 7]) == 0
     pool.memory[2, 0, 5] = 0
     assert pool.touched_pieces([1, 4, 7]) == 1
+
+
+def test_a_page_of_a_page_major_pool_lies_in_one_piece() -> None:
+    pool = Pool(replace(TINY, page_major=True, huge=True), filled=True)
+    assert (pool.shape.tracks, pool.shape.item_bytes, pool.shape.descriptors) == (1, 4 * 64, 3)
+    one_page = pool.base[3 * 4 * 8 : 4 * 4 * 8].reshape(4, 8)
+    assert np.array_equal(one_page, pool.memory[:, 3])
+
+
+def test_ranks_hold_different_bytes() -> None:
+    sender, receiver = Pool(TINY, filled=True, rank=1), Pool(TINY, filled=False, rank=2)
+    receiver.memory[:, 1] = sender.memory[:, 2]
+    assert receiver.wrong_pieces([1], [2]) == TINY.pieces
+
+
+def test_memory_tells_whether_it_got_huge_pages() -> None:
+    assert allocate(64, huge=False)[1] == "small"
+    memory, kind = allocate(4 << 20, huge=True)
+    assert (memory.nbytes, kind in ("huge", "transparent huge")) == (4 << 20, True)

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import transfer
 from benchmarks.pair import WrongBytes, running
-from benchmarks.shapes import Shape, contiguous
+from benchmarks.shapes import Shape, contiguous, scattered
 
 TINY = Shape("tiny", layers=2, piece_bytes=512, pages=3, pool_pages=10)
 
@@ -19,7 +19,7 @@ def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_case_gets_a_row_with_its_speeds_and_ratios() -> None:
-    rows = json.loads(transfer.measure([TINY], rounds=7).to_json())["rows"]
+    rows = json.loads(transfer.measure([(TINY, (contiguous(TINY), scattered(TINY)))], rounds=7).to_json())["rows"]
     assert [(row["pages"], row["bytes"], row["descriptors"]) for row in rows] == [
         ("contiguous", 6144, 12),
         ("scattered", 6144, 12),
