@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -12,7 +13,7 @@ from kvservice.config import Config
 from kvservice.service.service import Service
 from kvservice.transport.answers import MESSAGE_BYTES
 from kvservice.transport.rpc import SERVICE, handlers
-from kvservice.transport.servicer import Servicer
+from kvservice.transport.servicer import FEATURES, Servicer
 
 STOP_GRACE = 1.0
 """Seconds in which calls under way are answered at the end."""
@@ -36,10 +37,11 @@ class AddressTaken(Exception):
 
 
 class Server:
-    """One server on one port, in the running event loop."""
+    """One server on one port, in the running event loop. `features`: what it says it can do, see `FEATURES`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, features: Sequence[str] = FEATURES) -> None:
         self.config = config
+        self._features = features
         self.host = f"[{config.host}]" if ":" in config.host else config.host
         self.service = Service(config.policy(), config.max_watches)
         self._health = health.aio.HealthServicer()
@@ -48,7 +50,7 @@ class Server:
 
     async def start(self) -> int:
         """Listens, and returns the port. Raises AddressTaken."""
-        self._grpc.add_generic_rpc_handlers((handlers(Servicer(self.service)),))
+        self._grpc.add_generic_rpc_handlers((handlers(Servicer(self.service, self._features)),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         reflection.enable_server_reflection(
             (SERVICE.full_name, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, reflection.SERVICE_NAME),

@@ -1,6 +1,7 @@
 """Each call is converted, made and converted back."""
 # ruff: noqa: N802 - methods bear the names of the service's
 
+from collections.abc import Sequence
 from functools import partial
 
 from kvtransfer import v1 as pb
@@ -17,13 +18,17 @@ MAX_ITEMS = 1000
 MAX_POLLED = 256
 MAX_ABORT_MESSAGE = 1024
 
+FEATURES: tuple[str, ...] = ()
+"""Names of what this server can do beyond the first release; clients ask for them before they rely on them."""
+
 
 class Servicer:
     """The methods of the service. Each raises DomainError for what it refuses."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, features: Sequence[str] = FEATURES) -> None:
         self._service = service
         self._control = service.control
+        self._features = features
 
     # --- workers ---
 
@@ -136,6 +141,7 @@ class Servicer:
             server_id=self._service.server_id,
             start_time=answers.timestamp(self._service.started),
             revision=self._control.changes.revision,
+            features=self._features,
             limits=answers.limits(self._control.policy),
         )
 

@@ -1,11 +1,14 @@
 """A real server and clients of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from kvtransfer.client import Client
 
+from transport.blocking import BlockingClient
 from transport.running import RunningServer
+
+Connect = Callable[..., Client]
 
 
 @pytest.fixture
@@ -14,7 +17,13 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
+@pytest.fixture(params=[Client, BlockingClient], ids=["sync", "async"])
+def connect(request: pytest.FixtureRequest) -> Connect:
+    """Makes a client as `Client(target, ...)` does. Each test that uses one runs with either kind."""
+    return request.param  # type: ignore[no-any-return]
+
+
 @pytest.fixture
-def client(server: RunningServer) -> Iterator[Client]:
-    with Client(server.target) as connected:
+def client(server: RunningServer, connect: Connect) -> Iterator[Client]:
+    with connect(server.target) as connected:
         yield connected

@@ -15,6 +15,7 @@ from kvtransfer.errors import (
     WorkerNotFound,
 )
 
+from transport.conftest import Connect
 from transport.running import RunningServer
 from transport.worker import Worker, completion, destination, layout, new_join, pair
 
@@ -235,8 +236,8 @@ def test_transfers_are_listed_newest_first_and_filtered(client: Client) -> None:
     assert next(client.list_transfers(view=pb.TRANSFER_VIEW_FULL)).participants
 
 
-def test_server_info_tells_the_limits_in_force() -> None:
-    with RunningServer(max_open_rooms=5, vote=2.5, drain_grace=0.0) as server, Client(server.target) as client:
+def test_server_info_tells_the_limits_in_force(connect: Connect) -> None:
+    with RunningServer(max_open_rooms=5, vote=2.5, drain_grace=0.0) as server, connect(server.target) as client:
         info = client.get_server_info()
         assert info.version == __version__
         assert info.limits.open_rooms == 5

@@ -15,7 +15,6 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.rpc import error_details_pb2, status_pb2
 from kvtransfer import calls, errors
 from kvtransfer import v1 as pb
-from kvtransfer.client import Client
 from kvtransfer.errors import (
     DeadlineExceeded,
     InvalidField,
@@ -29,6 +28,7 @@ from kvtransfer.v1 import service_pb2
 from kvservice.domain.errors import DomainError
 from kvservice.domain.errors import InvalidField as BadField
 from kvservice.transport.statuses import CODES, internal, status_of
+from transport.conftest import Connect
 from transport.running import RunningServer
 from transport.worker import registration
 
@@ -98,17 +98,17 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     assert ["KVTransferError", *drawn] == list(exported())
 
 
-def test_nobody_there_is_unavailable() -> None:
+def test_nobody_there_is_unavailable(connect: Connect) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        with Client(f"127.0.0.1:{unused.getsockname()[1]}", timeout=5) as client, pytest.raises(ServiceUnavailable):
+        with connect(f"127.0.0.1:{unused.getsockname()[1]}", timeout=5) as client, pytest.raises(ServiceUnavailable):
             client.get_server_info()
 
 
-def test_registering_waits_for_the_service_within_the_deadline() -> None:
+def test_registering_waits_for_the_service_within_the_deadline(connect: Connect) -> None:
     with RunningServer(drain_grace=0.0) as former:
         port = former.port
-    with Client(f"127.0.0.1:{port}", timeout=20) as client:
+    with connect(f"127.0.0.1:{port}", timeout=20) as client:
         granted: list[Any] = []
         waiting = threading.Thread(
             target=lambda: granted.append(client.register_worker(registration("p", pb.ROLE_PREFILL)))
@@ -119,11 +119,11 @@ def test_registering_waits_for_the_service_within_the_deadline() -> None:
         assert granted[0].worker.worker_id == "p/dp0/pp0/tp0"
 
 
-def test_a_call_without_an_answer_ends_at_its_deadline() -> None:
+def test_a_call_without_an_answer_ends_at_its_deadline(connect: Connect) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        with Client(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3) as client, pytest.raises(DeadlineExceeded):
+        with connect(f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3) as client, pytest.raises(DeadlineExceeded):
             client.register_worker(registration("p", pb.ROLE_PREFILL))
 
 
@@ -151,7 +151,7 @@ def stub_server(answer: Callable[[grpc.ServicerContext], bytes]) -> Iterator[str
     server.stop(None).wait()
 
 
-def test_a_call_survives_a_service_that_is_away_for_a_moment() -> None:
+def test_a_call_survives_a_service_that_is_away_for_a_moment(connect: Connect) -> None:
     tries = itertools.count(1)
 
     def answer(context: grpc.ServicerContext) -> bytes:
@@ -160,14 +160,14 @@ def test_a_call_survives_a_service_that_is_away_for_a_moment() -> None:
             context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
         return pb.GetServerInfoResponse(version=f"after {tried}").SerializeToString()
 
-    with stub_server(answer) as target, Client(target) as client:
+    with stub_server(answer) as target, connect(target) as client:
         assert client.get_server_info().version == "after 3"
 
 
-def test_refusals_of_a_gateway_have_classes_too() -> None:
+def test_refusals_of_a_gateway_have_classes_too(connect: Connect) -> None:
     def answer(context: grpc.ServicerContext) -> NoReturn:
         context.abort(grpc.StatusCode.PERMISSION_DENIED, "the mesh says no")
 
     refused = pytest.raises(PermissionDenied, match="the mesh says no")
-    with stub_server(answer) as target, Client(target) as client, refused:
+    with stub_server(answer) as target, connect(target) as client, refused:
         client.get_server_info()

@@ -22,6 +22,7 @@ from kvtransfer.errors import (
 )
 from kvtransfer.v1 import service_pb2_grpc
 
+from transport.conftest import Connect
 from transport.running import RunningServer
 from transport.worker import Worker, destination, layout, new_join, pair, registration
 
@@ -246,7 +247,7 @@ def test_batches_and_lists_are_bounded(client: Client) -> None:
 
 
 def _listing(**said: Any) -> Any:
-    return calls.list_transfers(pb.ListTransfersRequest(**said))
+    return calls.Call("ListTransfers", pb.ListTransfersRequest(**said), lambda answer: answer)
 
 
 def test_a_page_token_is_good_for_the_filters_it_came_with(client: Client) -> None:
@@ -268,9 +269,9 @@ def test_views_are_known_ones(client: Client) -> None:
         assert (refused.value.field, refused.value.metadata["value"]) == ("view", "9")
 
 
-def test_full_tables_say_so() -> None:
+def test_full_tables_say_so(connect: Connect) -> None:
     settings: dict[str, Any] = {"max_open_rooms": 2, "max_workers": 2, "max_watches": 1, "drain_grace": 0.0}
-    with RunningServer(**settings) as server, Client(server.target) as client:
+    with RunningServer(**settings) as server, connect(server.target) as client:
         [(_, receiver)] = pair(client)
         for room in (1, 2):
             receiver.join(new_join(room, peer_engine_id="p"))

@@ -15,12 +15,19 @@ from kvtransfer.client import Client
 from kvtransfer.errors import Draining, Internal, LimitReached, ServiceUnavailable
 
 from kvservice.transport.server import AddressTaken
+from transport.conftest import Connect
 from transport.running import RunningServer
 from transport.worker import Stream, Worker, completion, destination, new_join, pair
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE = "kvtransfer.v1.KVTransfer"
+
+
+@pytest.fixture
+def connect() -> Connect:
+    """The client is but a tool here."""
+    return Client
 
 
 def raw(channel: grpc.Channel, method: str, payload: bytes) -> bytes:

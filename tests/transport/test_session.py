@@ -12,8 +12,15 @@ from kvtransfer.errors import (
     from_status,
 )
 
+from transport.conftest import Connect
 from transport.running import RunningServer
 from transport.worker import Stream, Worker, completion, destination, new_join, pair
+
+
+@pytest.fixture
+def connect() -> Connect:
+    """The client is but a tool here."""
+    return Client
 
 
 def test_a_room_over_two_sessions(client: Client, server: RunningServer) -> None:

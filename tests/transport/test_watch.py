@@ -6,8 +6,9 @@ import time
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.client import Client, Watch
-from kvtransfer.errors import Draining, LimitReached
+from kvtransfer.errors import Draining, KVTransferError, LimitReached
 
+from transport.conftest import Connect
 from transport.running import RunningServer
 from transport.worker import Worker, new_join, pair
 
@@ -92,10 +93,10 @@ def test_many_rooms_come_in_several_messages_of_which_the_last_has_the_revision(
     assert rooms == list(range(1, 2502))
 
 
-def test_forgotten_rooms_are_told() -> None:
+def test_forgotten_rooms_are_told(connect: Connect) -> None:
     with (
         RunningServer(retention=0.1, drain_grace=0.0) as server,
-        Client(server.target) as client,
+        connect(server.target) as client,
         client.watch([7]) as watch,
     ):
         next(watch)
@@ -107,8 +108,8 @@ def test_forgotten_rooms_are_told() -> None:
         assert list(client.poll([7]).unknown_rooms) == [7]
 
 
-def test_a_room_that_was_opened_again_is_not_told_as_forgotten() -> None:
-    with RunningServer(retention=1.5, drain_grace=0.0) as server, Client(server.target) as client:
+def test_a_room_that_was_opened_again_is_not_told_as_forgotten(connect: Connect) -> None:
+    with RunningServer(retention=1.5, drain_grace=0.0) as server, connect(server.target) as client:
         client.abort([7])
         with client.watch([7]) as watch:
             seen = next(watch).revision
@@ -121,8 +122,8 @@ def test_a_room_that_was_opened_again_is_not_told_as_forgotten() -> None:
         assert list(answer.forgotten_rooms) == []
 
 
-def test_leaving_the_block_ends_the_stream_on_the_server() -> None:
-    with RunningServer(max_watches=1, drain_grace=0.0) as server, Client(server.target) as client:
+def test_leaving_the_block_ends_the_stream_on_the_server(connect: Connect) -> None:
+    with RunningServer(max_watches=1, drain_grace=0.0) as server, connect(server.target) as client:
         for _ in range(5):
             with client.watch() as watch:
                 _first_when_there_is_room(watch)
@@ -148,20 +149,31 @@ def test_closing_from_another_thread_ends_the_iteration(client: Client) -> None:
     closer.join()
 
 
-def test_a_stream_that_breaks_is_taken_up_where_it_was() -> None:
+def test_closing_the_client_ends_the_iteration_with_an_error(server: RunningServer, connect: Connect) -> None:
+    client = connect(server.target)
+    watch = client.watch()
+    next(watch)
+    closer = threading.Timer(0.1, client.close)
+    closer.start()
+    with pytest.raises(KVTransferError, match="CANCELLED"):
+        next(watch)
+    closer.join()
+
+
+def test_a_stream_that_breaks_is_taken_up_where_it_was(connect: Connect) -> None:
     with RunningServer(drain_grace=0.0) as server:
         port = server.port
-        client = Client(server.target)
+        client = connect(server.target)
         client.abort([1])
         watch = client.watch()
         assert [one.room for one in next(watch).transfers] == [1]
-    with client, watch, RunningServer(port=port, drain_grace=0.0) as server, Client(server.target) as other:
+    with client, watch, RunningServer(port=port, drain_grace=0.0) as server, connect(server.target) as other:
         other.abort([2])
         assert heard(watch, 2).room == 2
 
 
-def test_watching_a_draining_service_raises_in_the_end() -> None:
-    with RunningServer(drain_grace=10.0) as server, Client(server.target, timeout=0.5) as client:
+def test_watching_a_draining_service_raises_in_the_end(connect: Connect) -> None:
+    with RunningServer(drain_grace=10.0) as server, connect(server.target, timeout=0.5) as client:
         [(_, receiver)] = pair(client)
         join = new_join(7, peer_engine_id="p")
         receiver.join(join)  # keeps the service draining
