@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from kvtransfer import v1 as pb
 from kvtransfer.aio import AsyncClient, AsyncWatch
+from kvtransfer.client import Client
 
 from transport.running import LoopThread
 
@@ -106,3 +107,8 @@ class BlockingWatch:
         except StopAsyncIteration:
             raise StopIteration from None
         return answer
+
+
+Connect = Callable[..., Client]
+"""Makes a client as `Client(target, ...)` does."""
+EITHER: dict[str, Connect] = {"sync": Client, "async": BlockingClient}  # type: ignore[dict-item] # alike, not derived

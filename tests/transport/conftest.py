@@ -1,14 +1,12 @@
 """A real server and clients of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from kvtransfer.client import Client
 
-from transport.blocking import BlockingClient
+from transport.blocking import EITHER, Connect
 from transport.running import RunningServer
-
-Connect = Callable[..., Client]
 
 
 @pytest.fixture
@@ -17,7 +15,7 @@ def server() -> Iterator[RunningServer]:
         yield running
 
 
-@pytest.fixture(params=[Client, BlockingClient], ids=["sync", "async"])
+@pytest.fixture(params=EITHER.values(), ids=EITHER)
 def connect(request: pytest.FixtureRequest) -> Connect:
     """Makes a client as `Client(target, ...)` does. Each test that uses one runs with either kind."""
     return request.param  # type: ignore[no-any-return]

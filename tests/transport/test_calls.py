@@ -15,7 +15,7 @@ from kvtransfer.errors import (
     WorkerNotFound,
 )
 
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 from transport.worker import Worker, completion, destination, layout, new_join, pair
 

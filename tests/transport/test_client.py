@@ -28,7 +28,7 @@ from kvtransfer.v1 import service_pb2
 from kvservice.domain.errors import DomainError
 from kvservice.domain.errors import InvalidField as BadField
 from kvservice.transport.statuses import CODES, internal, status_of
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 from transport.worker import registration
 

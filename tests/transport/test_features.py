@@ -4,7 +4,7 @@ import pytest
 from kvtransfer.client import Client
 from kvtransfer.errors import FeatureMissing
 
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 
 

@@ -22,7 +22,7 @@ from kvtransfer.errors import (
 )
 from kvtransfer.v1 import service_pb2_grpc
 
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 from transport.worker import Worker, destination, layout, new_join, pair, registration
 

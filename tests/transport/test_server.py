@@ -15,7 +15,7 @@ from kvtransfer.client import Client
 from kvtransfer.errors import Draining, Internal, LimitReached, ServiceUnavailable
 
 from kvservice.transport.server import AddressTaken
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 from transport.worker import Stream, Worker, completion, destination, new_join, pair
 

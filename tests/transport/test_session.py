@@ -12,7 +12,7 @@ from kvtransfer.errors import (
     from_status,
 )
 
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 from transport.worker import Stream, Worker, completion, destination, new_join, pair
 

@@ -8,7 +8,7 @@ from kvtransfer import v1 as pb
 from kvtransfer.client import Client, Watch
 from kvtransfer.errors import Draining, KVTransferError, LimitReached
 
-from transport.conftest import Connect
+from transport.blocking import Connect
 from transport.running import RunningServer
 from transport.worker import Worker, new_join, pair
 

@@ -1,4 +1,4 @@
-"""The sync client as vectors see it: requests and answers in JSON."""
+"""A client as vectors see it: requests and answers in JSON."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

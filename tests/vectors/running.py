@@ -11,6 +11,7 @@ from typing import Any
 
 from kvtransfer.client import Client
 from kvtransfer.errors import KVTransferError
+from transport.blocking import Connect
 from transport.running import RunningServer
 
 from kvservice.config import Config, parse
@@ -59,11 +60,11 @@ def load(path: Path) -> Vector:
     return Vector(steps=steps, **said)
 
 
-def run(vector: Vector) -> None:
-    """Raises AssertionError that names the step that came out otherwise."""
+def run(vector: Vector, connect: Connect = Client) -> None:
+    """By a client that `connect` makes. Raises AssertionError that names the step that came out otherwise."""
     with ExitStack() as opened:
         server = opened.enter_context(RunningServer(**dataclasses.asdict(_config(vector.flags))))
-        client = opened.enter_context(Client(server.target))
+        client = opened.enter_context(connect(server.target))
         _Runner(server, client, opened).run(vector)
 
 

@@ -89,7 +89,7 @@ class OpenWatch:
 
 
 class OpenSession:
-    """By the generated stub: the sync client has no method for it."""
+    """By the generated stub: the clients have no method for it."""
 
     def __init__(self, target: str) -> None:
         self._channel = grpc.insecure_channel(target, calls.channel_options())

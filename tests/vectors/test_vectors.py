@@ -1,4 +1,4 @@
-"""The vectors through the Python client, and what they have to be about."""
+"""The vectors through the Python clients, and what they have to be about."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.calls import SERVICE
+from transport.blocking import EITHER, Connect
 
 from vectors import running
 from vectors.matching import mismatch, unheard
@@ -23,9 +24,10 @@ UNPROVOKED = {
 """Reasons that no sequence of calls brings about, and why."""
 
 
+@pytest.mark.parametrize("connect", EITHER.values(), ids=EITHER)
 @pytest.mark.parametrize("path", PATHS, ids=[path.stem for path in PATHS])
-def test_vector(path: Path) -> None:
-    running.run(running.load(path))
+def test_vector(path: Path, connect: Connect) -> None:
+    running.run(running.load(path), connect)
 
 
 def test_every_call_is_in_a_vector() -> None:
