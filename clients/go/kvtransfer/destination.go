@@ -7,6 +7,9 @@ import (
 	pb "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1"
 )
 
+// maxIndices are the pages and slots of a room, over all its groups.
+const maxIndices = 262_144
+
 // Destination is where a receiver wants a request's items.
 type Destination struct {
 	// Tokens of the request, at least 1.
@@ -39,6 +42,13 @@ func (d *Destination) wire(layout *pb.Layout) (*pb.Destination, error) {
 		if indices != nil {
 			wanted.Groups = append(wanted.Groups, indices)
 		}
+	}
+	listed := 0
+	for _, group := range wanted.GetGroups() {
+		listed += len(group.GetIndices())
+	}
+	if listed > maxIndices {
+		return nil, invalidField("pages", "must be at most %d with the slots, got %d", maxIndices, listed)
 	}
 	return wanted, nil
 }

@@ -9,7 +9,7 @@ import (
 // received takes a message of the service. Completions and offers count before the updates that came with them.
 func (r *rooms) received(news *pb.SessionResponse, now time.Duration) {
 	if sentAt, ok := r.out.applied(news.GetAppliedBatch()); ok && news.GetLeaseTtl() != nil {
-		r.fenceAt = max(r.fenceAt, sentAt+news.GetLeaseTtl().AsDuration()-r.policy.fenceMargin)
+		r.fenceAt = max(r.fenceAt, r.fence(sentAt, news.GetLeaseTtl()))
 	}
 	for _, change := range news.GetPeers() {
 		r.roster.changed(change)
@@ -85,7 +85,9 @@ func (r *rooms) releaseTold(release *pb.Release, now time.Duration) {
 		r.forget(room)
 		return
 	}
-	if release.GetState() == pb.Release_STATE_FREE && !room.receiver.free {
+	// A join that a restarted service does not know is free all the same, if its senders have completed it.
+	proven := release.GetState() == pb.Release_STATE_UNKNOWN && room.poll == pollSuccess
+	if (proven || release.GetState() == pb.Release_STATE_FREE) && !room.receiver.free {
 		room.receiver.free, room.receiver.freeAt = true, now
 		if room.poll != pollSuccess && room.receiver.destination != nil {
 			room.receiver.freeAt += r.policy.settle // any end but a Completion may leave bytes in sockets
@@ -106,17 +108,10 @@ func (r *rooms) itemRefused(refused *pb.ItemError) {
 		}
 		return
 	}
-	if refused.GetKind() == pb.ItemError_KIND_JOIN && !room.accepted {
-		room.refused = true
-	}
 	r.fail(room, &Failure{
 		Reason: pb.FailureReason_FAILURE_REASON_WORKER_REPORTED, Message: err.Error(), WorkerID: r.workerID, Refused: err,
 	})
-	if !Final(room.roomPoll) {
+	if !room.accepted {
 		room.roomPoll = pollFailed
-	}
-	if room.closing && room.receiver != nil && room.refused {
-		r.handBack(room, false)
-		r.forget(room)
 	}
 }

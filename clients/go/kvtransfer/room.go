@@ -41,8 +41,13 @@ func failureFrom(wire *pb.Failure) *Failure {
 	return &Failure{Reason: wire.GetReason(), Message: wire.GetMessage(), WorkerID: wire.GetWorkerId()}
 }
 
-func (f *Failure) wire() *pb.Failure {
-	return &pb.Failure{Reason: f.Reason, Message: f.Message, WorkerId: f.WorkerID}
+// wire cuts the message, which may be an engine's or NIXL's, and takes a reason that there is not for the worker's own.
+func (f *Failure) wire(most int) *pb.Failure {
+	reason := f.Reason
+	if _, known := pb.FailureReason_name[int32(reason)]; !known || reason == 0 {
+		reason = pb.FailureReason_FAILURE_REASON_WORKER_REPORTED
+	}
+	return &pb.Failure{Reason: reason, Message: cut(f.Message, most), WorkerId: f.WorkerID}
 }
 
 // Join is a worker's wish to enter a room.
@@ -53,9 +58,10 @@ type Join struct {
 	PeerEngine string
 	// RequestID is the name that people know the request by; at most 128 bytes.
 	RequestID string
-	// Traceparent is the request's, as W3C has it.
+	// Traceparent is the request's, as W3C has it; at most 64 bytes.
 	Traceparent string
-	// Timeouts allowed to the room; the shortest of the service's and all that its workers asked for counts.
+	// Timeouts allowed to the room, each at most a day; the shortest of the service's and all that its workers asked for
+	// counts.
 	Timeouts *pb.Timeouts
 }
 
@@ -65,13 +71,15 @@ type room struct {
 	joinID   uint64
 	poll     pb.KVPoll // this worker's own
 	roomPoll pb.KVPoll
-	failure  *Failure
-	deadline time.Duration // when the worker gives the room up by itself, should the service be out of reach
-	sent     bool          // the join may have reached the service
-	accepted bool          // the service told something of this join
-	refused  bool          // the service refused the join: nobody was ever told of it
-	closing  bool
-	release  *pb.Release // what the service said of the pages last
+	// failedFirst: the room failed before this worker's part succeeded, which it may still do: the engine goes on seeing
+	// FAILED.
+	failedFirst bool
+	failure     *Failure
+	deadline    time.Duration // when the worker gives the room up by itself, should the service be out of reach
+	sent        bool          // the join may have reached the service
+	accepted    bool          // the service told something of this join
+	closing     bool
+	release     *pb.Release // what the service said of the pages last
 
 	// One of the two, as the worker's role is.
 	sender   *senderSide
@@ -84,7 +92,7 @@ func (r *room) key() joinKey {
 
 // shown is what the engine sees: its own poll; FAILED when the room is, unless it already succeeded.
 func (r *room) shown() pb.KVPoll {
-	if r.roomPoll == pollFailed && r.poll != pollSuccess {
+	if r.failedFirst {
 		return pollFailed
 	}
 	return r.poll
@@ -119,6 +127,7 @@ func (r *room) update(told *pb.RoomUpdate) {
 	r.accepted = true
 	if !Final(r.roomPoll) {
 		r.roomPoll = told.GetPoll()
+		r.failedFirst = r.roomPoll == pollFailed && r.poll != pollSuccess
 	}
 	if told.GetFailure() != nil && r.failure == nil {
 		r.failure = failureFrom(told.GetFailure())
@@ -150,7 +159,7 @@ func (r *room) progressMessage() *pb.Progress {
 	}
 	progress := &pb.Progress{Room: r.Room, JoinId: r.joinID, Poll: r.poll}
 	if r.poll == pollFailed && r.failure != nil {
-		progress.Failure = r.failure.wire()
+		progress.Failure = r.failure.wire(maxFailureMessage)
 	}
 	if r.sender != nil {
 		progress.TransferredBytes = r.sender.moved()
@@ -183,8 +192,8 @@ func (r *room) stateMessage(now time.Duration) *pb.RoomState {
 	if Final(r.roomPoll) {
 		state.Verdict = r.roomPoll
 	}
-	if r.failure != nil {
-		state.Failure = r.failure.wire()
+	if r.failure != nil && r.poll != pollSuccess {
+		state.Failure = r.failure.wire(maxStateMessage)
 	}
 	if r.sender != nil {
 		for _, target := range r.sender.targets {

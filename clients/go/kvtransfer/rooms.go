@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1"
 )
 
 // policy has the protocol's durations.
 type policy struct {
-	fenceMargin time.Duration // a worker is fenced that much before its lease ends
+	fenceMargin time.Duration // a worker is fenced that much before its lease ends; or a third of the lease, if that is less
 	settle      time.Duration // for which pages wait after an end that leaves bytes in sockets
 	giveUp      time.Duration // after which a worker ends a room by itself: above the service's own limit
 }
@@ -95,6 +96,9 @@ func (r *rooms) open(room *room, now time.Duration) {
 }
 
 func (r *rooms) offer(room *room, destination Destination) error {
+	if room.closing { // its pages may have gone back already
+		return invalidField("room", "%d is closed", room.Room)
+	}
 	if room.receiver.destination != nil {
 		return invalidField("offer", "of room %d was made already", room.Room)
 	}
@@ -123,7 +127,7 @@ func (r *rooms) close(room *room) {
 	switch {
 	case room.sender != nil:
 		r.releaseSender(room)
-	case !room.sent || room.refused:
+	case !room.sent && r.epoch == 0: // nobody can have heard of it
 		r.handBack(room, false)
 		r.forget(room)
 	default:
@@ -228,7 +232,7 @@ func (r *rooms) registered(answer *pb.RegisterWorkerResponse, sentAt time.Durati
 	r.epoch = answer.GetWorker().GetEpoch()
 	r.birthEpoch = answer.GetBirthEpoch()
 	r.fenced = false
-	r.fenceAt = sentAt + answer.GetLeaseTtl().AsDuration() - r.policy.fenceMargin
+	r.fenceAt = r.fence(sentAt, answer.GetLeaseTtl())
 	r.out.newStream()
 	for _, room := range r.all() {
 		switch {
@@ -320,6 +324,12 @@ func (r *rooms) stopWriting() {
 	}
 }
 
+// fence is when a lease that was asked for at sentAt must be taken for over.
+func (r *rooms) fence(sentAt time.Duration, granted *durationpb.Duration) time.Duration {
+	lease := granted.AsDuration()
+	return sentAt + lease - min(r.policy.fenceMargin, lease/3)
+}
+
 func (r *rooms) checkFence(now time.Duration) {
 	if now >= r.fenceAt {
 		r.fenced = true
@@ -380,9 +390,9 @@ func (r *rooms) releaseSender(room *room) {
 	}
 	room.sender.back = true
 	r.handBack(room, false)
-	if room.sent && !room.refused {
+	if room.sent || r.epoch != 0 {
 		r.out.cleanup(room.key())
-	} else {
+	} else { // nobody can have heard of it
 		r.forget(room)
 	}
 }

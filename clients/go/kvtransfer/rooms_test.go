@@ -5,10 +5,12 @@ import (
 	"go/token"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1"
@@ -58,14 +60,64 @@ func joinsOf(batch *pb.SessionRequest) []int64 {
 	return numbers
 }
 
+func TestTheFullestListOfRoomsFitsOneMessage(t *testing.T) {
+	r := enrolled(0)
+	r.workerID = strings.Repeat("p", 63) + "/dp10/pp10/tp10"
+	for number := range int64(maxRooms) {
+		joined := sending(r, 1<<62+number)
+		joined.sender.targets = []*target{{peer: &pb.Peer{WorkerId: r.workerID, InstanceId: strings.Repeat("i", 36)}}}
+		r.abort(joined, strings.Repeat("~", maxFailureMessage))
+	}
+	for r.out.pending() {
+		r.out.take(0)
+	}
+	list := &pb.RegisterWorkerRequest{Rooms: r.states(0)}
+	if size := proto.Size(list); len(list.GetRooms()) != maxRooms || size > 3<<20 {
+		t.Errorf("%d rooms take %d bytes", len(list.GetRooms()), size)
+	}
+}
+
+func TestWhatFailedFirstIsNeverSeenToSucceed(t *testing.T) {
+	r := enrolled(0)
+	joined := receiving(r, 1)
+	r.received(&pb.SessionResponse{Rooms: []*pb.RoomUpdate{{
+		Room: 1, JoinId: joined.joinID, Poll: pollFailed, OwnPoll: pollWaiting,
+		Failure: &pb.Failure{Reason: pb.FailureReason_FAILURE_REASON_ABORTED},
+	}}}, 0)
+	r.notified(notification(completionFor(joined)))
+	if joined.poll != pollSuccess || joined.shown() != pollFailed {
+		t.Errorf("its own part is %s, and it shows %s", joined.poll, joined.shown())
+	}
+}
+
+func TestARoomThatIsGivenUpBeforeItsJoinWasSentIsGivenUpForBoth(t *testing.T) {
+	r := enrolled(0)
+	joined := &room{Join: Join{Room: 1}, joinID: 101, receiver: &receiverSide{}}
+	r.open(joined, 0)
+	r.close(joined)
+	if batch := r.out.take(0); len(batch.GetJoins()) != 1 || len(batch.GetCleanups()) != 1 {
+		t.Errorf("told %v", batch)
+	}
+	if err := r.offer(joined, Destination{Tokens: 20}); err == nil {
+		t.Error("a closed room takes an offer")
+	}
+	unheard := newRooms(&pb.Layout{}, defaultPolicy)
+	early := sending(unheard, 1)
+	unheard.close(early)
+	if len(unheard.held) != 0 || len(unheard.takeReleased()) != 1 {
+		t.Error("a room that nobody can have heard of is held")
+	}
+}
+
 func TestTheCoreIsPure(t *testing.T) {
 	allowed := []string{
-		"cmp", "fmt", "maps", "slices", "strings", "time", "google.golang.org/protobuf/proto",
+		"cmp", "fmt", "maps", "regexp", "slices", "strings", "time", "unicode/utf8", "google.golang.org/protobuf/proto",
+		"google.golang.org/protobuf/reflect/protoreflect",
 		"google.golang.org/protobuf/types/known/durationpb", "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1",
 	}
 	core := []string{
 		"rooms.go", "news.go", "room.go", "sending.go", "receiving.go", "destination.go", "outgoing.go", "roster.go",
-		"actions.go",
+		"actions.go", "texts.go",
 	}
 	for _, name := range core {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -274,6 +326,34 @@ func TestUnknownNeverMeansFree(t *testing.T) {
 	r.streamOpened()
 	if got := r.out.take(0).GetCleanups(); len(got) != 1 {
 		t.Errorf("on a new stream it asks again: %v", got)
+	}
+}
+
+func TestPagesOfACompletedJoinThatIsNotKnownAnyMoreAreFree(t *testing.T) {
+	r := enrolled(0)
+	joined := receiving(r, 1)
+	r.notified(notification(completionFor(joined)))
+	r.close(joined)
+	r.received(&pb.SessionResponse{Releases: []*pb.Release{{
+		Room: 1, JoinId: joined.joinID, State: pb.Release_STATE_UNKNOWN,
+	}}}, 0)
+	if got := r.takeReleased(); len(got) != 1 || got[0].Presumed {
+		t.Errorf("came back: %v", got)
+	}
+}
+
+func TestAShortLeaseIsFencedAThirdEarlier(t *testing.T) {
+	r := newRooms(&pb.Layout{}, defaultPolicy)
+	short := granted(1)
+	short.LeaseTtl = durationpb.New(1500 * time.Millisecond)
+	r.registered(short, 0)
+	r.tick(999 * time.Millisecond)
+	if r.fenced {
+		t.Error("fenced too early")
+	}
+	r.tick(time.Second)
+	if !r.fenced {
+		t.Error("not fenced")
 	}
 }
 

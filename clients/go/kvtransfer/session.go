@@ -79,10 +79,6 @@ func (w *Worker) registerOnce(ctx context.Context) error {
 		return err
 	}
 	lease := answer.GetLeaseTtl().AsDuration()
-	if lease <= defaultPolicy.fenceMargin {
-		return invalidField("lease_ttl", "granted is %s, not above the %s that a worker is fenced earlier",
-			lease, defaultPolicy.fenceMargin)
-	}
 	w.event(func(r *rooms) {
 		w.ref, w.lease = answer.GetWorker(), lease
 		r.registered(answer, sentAt)
@@ -130,8 +126,8 @@ func (w *Worker) stream(ctx context.Context) (opened bool, cause error) {
 // lapsed.
 func (w *Worker) send(ctx context.Context, stream grpc.BidiStreamingClient[pb.SessionRequest, pb.SessionResponse]) {
 	w.mu.Lock()
-	ref := w.ref // for the first message alone
-	renewEvery := (w.lease - defaultPolicy.fenceMargin) / 3
+	ref := w.ref              // for the first message alone
+	renewEvery := w.lease / 4 // twice before the fence, at two thirds or later
 	w.mu.Unlock()
 	for {
 		batch := w.takeBatch()

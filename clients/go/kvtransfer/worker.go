@@ -93,10 +93,11 @@ func checkRegistration(said *pb.RegisterWorkerRequest) error {
 	if len(said.GetRooms()) > 0 {
 		return invalidField("rooms", "are the worker's own, got %d", len(said.GetRooms()))
 	}
-	margin := defaultPolicy.fenceMargin
-	if asked := said.GetLeaseTtl(); asked != nil && asked.AsDuration() <= margin {
-		return invalidField("lease_ttl", "must be above the %s that a worker is fenced earlier, got %s",
-			margin, asked.AsDuration())
+	if asked := said.GetLeaseTtl(); asked != nil && asked.AsDuration() <= 0 {
+		return invalidField("lease_ttl", "must be above 0 s, got %s", asked.AsDuration())
+	}
+	if _, err := proto.Marshal(said); err != nil {
+		return invalidField("registration", "cannot be sent: %v", err)
 	}
 	return nil
 }
@@ -203,8 +204,8 @@ func (w *Worker) Receiver(join Join) (*Receiver, error) {
 }
 
 func (w *Worker) join(joined *room, role pb.Role) error {
-	if joined.Room < 1 {
-		return invalidField("room", "must be in [1, 2^63), got %d", joined.Room)
+	if err := joined.check(); err != nil {
+		return err
 	}
 	if w.registration.GetRole() != role {
 		return invalidField("role", "must be %s, this worker's is %s", role, w.registration.GetRole())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -163,13 +164,17 @@ func TestManyRoomsAtOnce(t *testing.T) {
 	const rooms = 40
 	for range rooms {
 		go func() {
-			sender, receiver := meet(t, prefill, decode, engine)
-			write(t, sender)
-			ended <- transfer{sender, receiver}
+			var one transfer
+			defer func() { ended <- one }() // also when it fails
+			one.sender, one.receiver = meet(t, prefill, decode, engine)
+			write(t, one.sender)
 		}()
 	}
 	for range rooms {
 		one := <-ended
+		if t.Failed() {
+			continue
+		}
 		ends(t, one.receiver, success)
 		one.sender.Close()
 		one.receiver.Close()
@@ -231,6 +236,54 @@ func TestPagesWaitForAWriteThatIsUnderWay(t *testing.T) {
 	back(t, decode, receiver.Room())
 }
 
+func TestWhoHasMuchToSayLosesNothingButTheRest(t *testing.T) {
+	prefill, decode, engine := startPair(t, dial(t), 15)
+	sender, receiver := meet(t, prefill, decode, engine)
+	other, others := meet(t, prefill, decode, engine)
+	sender.Abort("\xff" + strings.Repeat("no pages left ", 1<<19))
+	ends(t, receiver, failed)
+	if told := receiver.Failure(); len(told.Message) > 1024 || !strings.HasPrefix(told.Message, "no pages left ") {
+		t.Errorf("told %.100q of %d bytes", told.Message, len(told.Message))
+	}
+	piece, _ := other.Targets()[0].Begin()
+	piece.Failed(0, 99, "a reason that there is not: \xf0\x9f")
+	ends(t, others, failed)
+	if told := others.Failure(); told.Reason != pb.FailureReason_FAILURE_REASON_WORKER_REPORTED {
+		t.Errorf("told %v", told)
+	}
+	sender, receiver = meet(t, prefill, decode, engine) // the session goes on
+	write(t, sender)
+	ends(t, receiver, success)
+}
+
+func TestAFullListOfRoomsThatFailedAtLengthIsRegisteredAgain(t *testing.T) {
+	service := kvservicetest.Start(t)
+	client := dialTo(t, service.Target)
+	said := registration(strings.Repeat("p", 63), pb.Role_ROLE_PREFILL, "m")
+	said.LeaseTtl = seconds(3)
+	worker := start(t, client, said, nil)
+	const rooms = 4500 // a failure's message takes up to 1024 bytes of a report
+	var last *kvtransfer.Sender
+	for range rooms {
+		last = must[*kvtransfer.Sender](t)(worker.Sender(kvtransfer.Join{Room: newRoom()}, 20))
+		last.Abort(strings.Repeat("~", 1<<12))
+	}
+	await(t, worker, "told of all", func() bool { return last.RoomPoll() == failed })
+	epoch := worker.Ref().GetEpoch()
+	if err := service.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, worker, "fenced", func() bool { return !worker.Open() })
+	if err := service.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, worker, "registered again", func() bool { return worker.Open() && worker.Ref().GetEpoch() > epoch })
+	engine := must[*pb.Engine](t)(client.GetEngine(inTime(t), said.GetEngineId(), pb.WorkerView_WORKER_VIEW_BASIC))
+	if open := engine.GetWorkers()[0].GetOpenRooms(); open != rooms {
+		t.Errorf("the service was told of %d rooms", open)
+	}
+}
+
 func TestAWriteThatFailedFailsTheRoom(t *testing.T) {
 	prefill, decode, engine := startPair(t, dial(t), 15)
 	sender, receiver := meet(t, prefill, decode, engine)
@@ -281,6 +334,11 @@ func TestBadArgumentsAreRefusedInTheCall(t *testing.T) {
 		_, err := prefill.Sender(kvtransfer.Join{Room: room}, tokens)
 		return err
 	}
+	join := func(join kvtransfer.Join) error {
+		join.Room = newRoom()
+		_, err := prefill.Sender(join, 20)
+		return err
+	}
 	for _, refused := range []struct {
 		field string
 		err   error
@@ -301,6 +359,13 @@ func TestBadArgumentsAreRefusedInTheCall(t *testing.T) {
 		{"tokens", sender(newRoom(), 0)},
 		{"role", func() error { _, err := decode.Sender(kvtransfer.Join{Room: newRoom()}, 20); return err }()},
 		{"peer_engine", func() error { _, err := decode.Receiver(kvtransfer.Join{Room: newRoom()}); return err }()},
+		{"peer_engine", join(kvtransfer.Join{PeerEngine: strings.Repeat("p", 5<<20)})},
+		{"request_id", join(kvtransfer.Join{RequestID: strings.Repeat("r", 129)})},
+		{"request_id", join(kvtransfer.Join{RequestID: "caf\xe9"})},
+		{"traceparent", join(kvtransfer.Join{Traceparent: strings.Repeat("0", 5<<20)})},
+		{"traceparent", join(kvtransfer.Join{Traceparent: "\xff"})},
+		{"timeouts.total", join(kvtransfer.Join{Timeouts: &pb.Timeouts{Total: seconds(0)}})},
+		{"timeouts.no_progress", join(kvtransfer.Join{Timeouts: &pb.Timeouts{NoProgress: seconds(1e6)}})},
 	} {
 		var failed *kvtransfer.Error
 		if !errors.Is(refused.err, kvtransfer.ErrInvalidField) || !errors.As(refused.err, &failed) ||
@@ -466,11 +531,12 @@ func TestARegistrationThatIsNotAcceptable(t *testing.T) {
 		t.Errorf("ready: %v", err)
 	}
 	for field, change := range map[string]func(*pb.RegisterWorkerRequest){
-		"role":        func(said *pb.RegisterWorkerRequest) { said.Role = 0 },
-		"layout":      func(said *pb.RegisterWorkerRequest) { said.Layout = nil },
-		"lease_ttl":   func(said *pb.RegisterWorkerRequest) { said.LeaseTtl = seconds(2) },
-		"birth_epoch": func(said *pb.RegisterWorkerRequest) { said.BirthEpoch = 1 },
-		"rooms":       func(said *pb.RegisterWorkerRequest) { said.Rooms = []*pb.RoomState{{}} },
+		"role":         func(said *pb.RegisterWorkerRequest) { said.Role = 0 },
+		"layout":       func(said *pb.RegisterWorkerRequest) { said.Layout = nil },
+		"lease_ttl":    func(said *pb.RegisterWorkerRequest) { said.LeaseTtl = seconds(-1) },
+		"birth_epoch":  func(said *pb.RegisterWorkerRequest) { said.BirthEpoch = 1 },
+		"registration": func(said *pb.RegisterWorkerRequest) { said.Labels = map[string]string{"zone": "\xff"} },
+		"rooms":        func(said *pb.RegisterWorkerRequest) { said.Rooms = []*pb.RoomState{{}} },
 	} {
 		said := registration("p", pb.Role_ROLE_PREFILL, "m")
 		change(said)
