@@ -4,7 +4,7 @@ Synchronous and pure: `now` is in seconds on any clock that never goes back. Aft
 a new revision and the outboxes of their workers are marked.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +25,7 @@ from kvservice.domain.pages import PageLedger
 from kvservice.domain.pairs import Pairs, check_replica
 from kvservice.domain.policy import Policy
 from kvservice.domain.registry import Engine, Registry, Worker, worker_id_of
-from kvservice.domain.telling import Telling
+from kvservice.domain.telling import Telling, Wake
 from kvservice.domain.transfer import Room
 from kvservice.domain.types import (
     CleanupItem,
@@ -66,7 +66,7 @@ class ControlPlane:
     `start` seeds epochs and revisions, which must grow over restarts: microseconds since 1970.
     """
 
-    def __init__(self, policy: Policy, start: int, wake: Callable[[Worker], None] = lambda worker: None) -> None:
+    def __init__(self, policy: Policy, start: int, wake: Wake = lambda worker, urgent: None) -> None:
         self.policy = policy
         self.registry = Registry(policy, start)
         self.ledger = PageLedger()
@@ -114,7 +114,7 @@ class ControlPlane:
         worker = self.registry.register(said, now, replace)
         if former is not None and former.session:
             former.session = 0
-            self._telling.wake(former)
+            self._telling.wake(former, True)
         self._timers.drop(("grace", worker_id))
         self._timers.set(("lease", worker_id), worker.lease_until)
         for exited in said.exited_instances:
@@ -126,6 +126,7 @@ class ControlPlane:
                 self._telling.announce(engine_worker)
             for number in list(self._unlinked.pop(said.engine_id, ())):
                 self._link(self.rooms[number], now)
+                self._after(self.rooms[number], now)
         return worker
 
     def caller(self, ref: WorkerRef, now: float) -> Worker:
@@ -192,7 +193,7 @@ class ControlPlane:
             check_sides(room, worker, join)
             room.turn_away(worker.peer, worker.engine.role, join, now)
             self._after(room, now)
-            self._telling.room(worker.peer, room.room)
+            self._telling.room(worker.peer, room.room, True)
             return room
         if room is None:
             room = self._open(join.room, now)
@@ -393,20 +394,18 @@ class ControlPlane:
             if engine.role is not role:
                 message = f"role: engine {engine.engine_id} is {engine.role.name}, {role.name} is needed"
                 room.ask(Failure(FailureReason.LAYOUT_MISMATCH, message), now)
-                self._after(room, now)
                 return
         try:
-            links = self.pairs.links(engines[0], prefill.dp_rank, engines[1], decode.dp_rank)
+            wiring = self.pairs.wiring(engines[0], prefill.dp_rank, engines[1], decode.dp_rank)
         except LayoutMismatch as mismatch:
             room.ask(Failure(FailureReason.LAYOUT_MISMATCH, mismatch.message), now)
         else:
-            roles = {link.sender: Role.PREFILL for link in links} | {link.receiver: Role.DECODE for link in links}
-            room.link(links, roles, now)
-        self._after(room, now)
+            room.link(wiring, now)
 
     def _after(self, room: Room, now: float) -> None:
         """Draws the consequences of a change of one room."""
-        for receiver, sender in room.take_grants():
+        grants = room.take_grants()
+        for receiver, sender in grants:
             self.ledger.grant((room.room, receiver.join_id), receiver.peer, sender.peer)
         if room.close_if_over(now):
             self.open_rooms -= 1
@@ -423,9 +422,9 @@ class ControlPlane:
             room.changed = False
             room.updated = now
             self.changes.record(room)
-            for participant in room.participants.values():
-                if participant.joined and not participant.released:
-                    self._telling.room(participant.peer, room.room)
+            urgent = bool(grants) or room.failure is not None
+            for participant in room.take_touched():
+                self._telling.room(participant.peer, room.room, urgent)
 
     def _release(self, worker: Worker, room: Room, drained: bool, now: float) -> None:
         participant = room.participants[worker.ref.worker_id]
@@ -466,7 +465,7 @@ class ControlPlane:
             self._telling.peer(peer, worker, PeerNews.GONE)
         worker.outbox = None
         worker.session = 0
-        self._telling.wake(worker)
+        self._telling.wake(worker, True)
 
     def _exited(self, caller: Worker, instance_id: str) -> None:
         """A launcher saw a former process of this rank exit: its writes are over."""

@@ -4,7 +4,7 @@ Today both sides must have equal tensor and pipeline sizes, page sizes and head 
 name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kvservice.domain.errors import LayoutMismatch
@@ -38,6 +38,27 @@ class Link:
     sender: str
     receiver: str
     spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Links as rooms look them up: by worker, and by sender and receiver the groups that move."""
+
+    senders_of: Mapping[str, Sequence[str]]
+    receivers_of: Mapping[str, Sequence[str]]
+    moved: Mapping[tuple[str, str], frozenset[str]]
+
+
+def wiring_of(links: Iterable[Link]) -> Wiring:
+    """The same for every room between two replicas."""
+    senders_of: dict[str, list[str]] = {}
+    receivers_of: dict[str, list[str]] = {}
+    moved = {}
+    for link in links:
+        senders_of.setdefault(link.receiver, []).append(link.sender)
+        receivers_of.setdefault(link.sender, []).append(link.receiver)
+        moved[link.sender, link.receiver] = frozenset(span.group for span in link.spans)
+    return Wiring(senders_of, receivers_of, moved)
 
 
 def links_between(prefill: End, decode: End) -> tuple[Link, ...]:

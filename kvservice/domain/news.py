@@ -73,26 +73,14 @@ def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Out
                 news.offers.append((room.room, offers))
                 groups = [group for offer in offers for group in offer.destination.groups]
                 size += sum(GROUP_BYTES + INDEX_BYTES * len(group.indices) for group in groups)
-    elif len(participant.completions) != outbox.told_completions.get(room.room, 0):
+    elif not participant.poll.final and len(participant.completions) != outbox.told_completions.get(room.room, 0):
         outbox.told_completions[room.room] = len(participant.completions)
         news.completions.extend(participant.completions.values())
         size += sum(ROOM_BYTES + GROUP_BYTES * len(held.groups) for held in participant.completions.values())
     update = update_of(room, participant, worker.ref.epoch)
     told = outbox.told_update.get(room.room)
-    if told is None or _key(told) != _key(update):
+    if told is None or told._replace(revision=update.revision) != update:  # which other workers' progress moves too
         outbox.told_update[room.room] = update
         news.updates.append(update)
         size += ROOM_BYTES + (CHARACTER_BYTES * len(update.failure.message) if update.failure is not None else 0)
     return size
-
-
-def _key(update: RoomUpdate) -> tuple[object, ...]:
-    """All but the revision, which other workers' progress moves too."""
-    return (
-        update.join_id,
-        update.poll,
-        update.own_poll,
-        update.failure,
-        update.senders,
-        update.confirmed,
-    )

@@ -23,14 +23,6 @@ class News:
     def __bool__(self) -> bool:
         return bool(self.updates or self.offers or self.completions or self.releases or self.peers)
 
-    def add(self, later: "News") -> None:
-        """What became new since; of two states of one room the later counts."""
-        self.updates += later.updates
-        self.offers += later.offers
-        self.completions += later.completions
-        self.releases += later.releases
-        self.peers += later.peers
-
 
 @dataclass(slots=True)
 class Outbox:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvservice.domain.errors import EngineNotFound, InvalidField, LayoutMismatch
-from kvservice.domain.links import End, Link, links_between
+from kvservice.domain.links import End, Link, Wiring, links_between, wiring_of
 from kvservice.domain.registry import Engine, Registry, Worker
 from kvservice.domain.types import Role
 
@@ -16,13 +16,20 @@ class Pairs:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._cache: dict[PairKey, tuple[tuple[int, int], tuple[Link, ...] | LayoutMismatch]] = {}
+        self._cache: dict[PairKey, tuple[tuple[int, int], tuple[tuple[Link, ...], Wiring] | LayoutMismatch]] = {}
 
     def links(self, engine: Engine, dp_rank: int, peer: Engine, peer_dp_rank: int) -> tuple[Link, ...]:
         """Links between two replicas, whichever side each is.
 
         Raises LayoutMismatch, and EngineNotFound if a rank has no live worker.
         """
+        return self._find(engine, dp_rank, peer, peer_dp_rank)[0]
+
+    def wiring(self, engine: Engine, dp_rank: int, peer: Engine, peer_dp_rank: int) -> Wiring:
+        """The same links as rooms look them up. Raises as `links`."""
+        return self._find(engine, dp_rank, peer, peer_dp_rank)[1]
+
+    def _find(self, engine: Engine, dp_rank: int, peer: Engine, peer_dp_rank: int) -> tuple[tuple[Link, ...], Wiring]:
         if engine.role is peer.role:
             raise LayoutMismatch(
                 f"role: engines {engine.engine_id} and {peer.engine_id} are both {engine.role.name}",
@@ -37,8 +44,10 @@ class Pairs:
         cached = self._cache.get(key)
         if cached is None or cached[0] != generation:
             ends = _end(*prefill), _end(*decode)
+            found: tuple[tuple[Link, ...], Wiring] | LayoutMismatch
             try:
-                found: tuple[Link, ...] | LayoutMismatch = links_between(*ends)
+                links = links_between(*ends)
+                found = links, wiring_of(links)
             except LayoutMismatch as mismatch:
                 found = mismatch
             cached = self._cache[key] = generation, found

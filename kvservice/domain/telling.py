@@ -8,11 +8,14 @@ from kvservice.domain.pairs import Pairs
 from kvservice.domain.registry import Registry, Worker
 from kvservice.domain.types import Peer, PeerChange, PeerNews
 
+# Told whom to wake, and whether somebody waits for it: work to do, or an end.
+Wake = Callable[[Worker, bool], None]
+
 
 class Telling:
     """Workers without an open session are told nothing: the next one is told everything."""
 
-    def __init__(self, registry: Registry, pairs: Pairs, ledger: PageLedger, wake: Callable[[Worker], None]) -> None:
+    def __init__(self, registry: Registry, pairs: Pairs, ledger: PageLedger, wake: Wake) -> None:
         self.wake = wake
         self._registry = registry
         self._pairs = pairs
@@ -46,14 +49,14 @@ class Telling:
         if told.outbox is not None:
             change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank, message)
             told.outbox.peers[about.peer.instance_id] = change
-            self.wake(told)
+            self.wake(told, False)
 
-    def room(self, peer: Peer, number: int) -> None:
+    def room(self, peer: Peer, number: int, urgent: bool) -> None:
         """A room of this process may look different to it."""
         worker = self._listening(peer)
         if worker is not None and worker.outbox is not None:
             worker.outbox.rooms[number] = None
-            self.wake(worker)
+            self.wake(worker, urgent)
 
     def releases(self, changed: Changed) -> None:
         """Pages of these joins may be free, or held by somebody else."""
@@ -61,8 +64,8 @@ class Telling:
             worker = self._listening(peer)
             if worker is not None and worker.outbox is not None:
                 worker.outbox.releases[key] = self._ledger.release(key)
-                self.wake(worker)
+                self.wake(worker, False)
 
     def _listening(self, peer: Peer) -> Worker | None:
         worker = self._registry.workers.get(peer.worker_id)
-        return worker if worker is not None and worker.peer == peer else None
+        return worker if worker is not None and worker.instance.peer == peer else None

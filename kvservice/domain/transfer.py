@@ -4,12 +4,12 @@ Polls only move forward. Whatever ends a room early only *asks* it to end: each 
 arrived and answers once, so that a sender killed after its last write loses nothing and no verdict ever flips.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvservice.domain.errors import JoinConflict, RoomReused
 from kvservice.domain.layout import uncovered
-from kvservice.domain.links import Link
+from kvservice.domain.links import Wiring
 from kvservice.domain.types import (
     Completion,
     Destination,
@@ -26,15 +26,14 @@ from kvservice.domain.types import (
 )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Participant:
-    """A worker's part in a room; `join_id` is 0 until it joins."""
+    """A worker's part in a room; `join_id` is 0, and its process unknown, until it joins."""
 
-    worker_id: str
+    peer: Peer
     role: Role
     updated: float
     join_id: int = 0
-    instance_id: str = ""
     epoch: int = 0
     poll: Poll = Poll.BOOTSTRAPPING
     transferred_bytes: int = 0
@@ -50,8 +49,12 @@ class Participant:
         return self.join_id != 0
 
     @property
-    def peer(self) -> Peer:
-        return Peer(self.worker_id, self.instance_id)
+    def worker_id(self) -> str:
+        return self.peer.worker_id
+
+    @property
+    def instance_id(self) -> str:
+        return self.peer.instance_id
 
 
 class Room:
@@ -73,9 +76,11 @@ class Room:
         self.linked = False
         self.closed_at: float | None = None
         self.dropped = 0  # reports, completions and cleanups of other joins
-        self._senders_of: dict[str, list[str]] = {}
-        self._receivers_of: dict[str, list[str]] = {}
-        self._moved: dict[tuple[str, str], frozenset[str]] = {}  # groups that move, by sender and receiver
+        self._senders_of: dict[str, list[Participant]] = {}
+        self._receivers_of: dict[str, list[Participant]] = {}
+        self._moved: Mapping[tuple[str, str], frozenset[str]] = {}  # groups that move, by sender and receiver
+        self._touched: dict[Participant, None] = {}  # who may have to be told something, in order
+        self._ungranted = False  # some sender may have become free to write
         self._timeouts = timeouts
         self._vote = vote
         self._phase_since = now
@@ -85,9 +90,7 @@ class Room:
 
     def join(self, peer: Peer, epoch: int, role: Role, join: Join, now: float) -> None:
         """Enters a worker, or repeats its entry. Raises RoomReused, JoinConflict."""
-        participant = self.participants.get(peer.worker_id)
-        if participant is None:
-            participant = self.participants[peer.worker_id] = Participant(peer.worker_id, role, now)
+        participant = self._participant(peer, role, now)
         if participant.joined:
             self._repeat(participant, peer, join)
         else:
@@ -97,7 +100,15 @@ class Room:
             participant.destination = join.destination
             self.tokens = self.tokens or join.destination.tokens
             self._mark(participant, now)
+            self._touched |= dict.fromkeys(self.senders_of(peer.worker_id))
+            self._ungranted = True
         self.settle(now)
+
+    def _participant(self, peer: Peer, role: Role, now: float) -> Participant:
+        participant = self.participants.get(peer.worker_id)
+        if participant is None:
+            participant = self.participants[peer.worker_id] = Participant(peer, role, now)
+        return participant
 
     def registered(self, participant: Participant, epoch: int, now: float) -> None:
         """A participant's worker speaks under a registration, perhaps a new one."""
@@ -108,7 +119,7 @@ class Room:
 
     def _enter(self, participant: Participant, peer: Peer, join: Join, now: float) -> None:
         participant.join_id = join.join_id
-        participant.instance_id = peer.instance_id
+        participant.peer = peer
         participant.peer_engine_id = join.peer_engine_id
         if join.timeouts is not None:
             self._timeouts = self._timeouts.least(join.timeouts)
@@ -117,6 +128,8 @@ class Room:
         if participant.role is Role.DECODE and self.ending:
             participant.poll = Poll.FAILED
         self._mark(participant, now)
+        self._touched |= dict.fromkeys(self.receivers_of(peer.worker_id))
+        self._ungranted = True
 
     def _repeat(self, participant: Participant, peer: Peer, join: Join) -> None:
         if (participant.join_id, participant.instance_id) != (join.join_id, peer.instance_id):
@@ -144,32 +157,30 @@ class Room:
         if self.poll is not Poll.FAILED:
             raise RoomReused(f"room {self.room} ended a short while ago", room=self.room)
         # No write can land in a room that has closed: the join counts as released, so that Cleanup says FREE.
-        self.participants[peer.worker_id] = Participant(
-            peer.worker_id, role, now, join.join_id, peer.instance_id, poll=Poll.FAILED, released=True
-        )
-        self.changed = True
+        self._enter_ended(peer, 0, role, join.join_id, now)
 
     def bury(self, peer: Peer, epoch: int, role: Role, join_id: int, now: float) -> None:
         """A worker that is not in the room gives its join up: it counts as joined, failed and released."""
         if self.closed_at is not None and self.poll is not Poll.FAILED:
             return  # who joins now is refused
-        self.participants[peer.worker_id] = Participant(
-            peer.worker_id, role, now, join_id, peer.instance_id, epoch, Poll.FAILED, released=True
-        )
-        self.changed = True
+        self._enter_ended(peer, epoch, role, join_id, now)
         self.ask(Failure(FailureReason.ABORTED, "given up before it joined", peer.worker_id), now)
 
-    def link(self, links: Iterable[Link], roles: dict[str, Role], now: float) -> None:
-        """The pairs are known: each worker named is awaited."""
-        self.linked = True
-        for link in links:
-            self._senders_of.setdefault(link.receiver, []).append(link.sender)
-            self._receivers_of.setdefault(link.sender, []).append(link.receiver)
-            self._moved[link.sender, link.receiver] = frozenset(span.group for span in link.spans)
-            for worker_id in (link.sender, link.receiver):
-                if worker_id not in self.participants:
-                    self.participants[worker_id] = Participant(worker_id, roles[worker_id], now)
+    def _enter_ended(self, peer: Peer, epoch: int, role: Role, join_id: int, now: float) -> None:
+        participant = self._participant(peer, role, now)
+        participant.peer, participant.epoch, participant.join_id = peer, epoch, join_id
+        participant.poll, participant.released = Poll.FAILED, True
         self.changed = True
+
+    def link(self, wiring: Wiring, now: float) -> None:
+        """The pairs are known: each worker named is awaited."""
+        senders = {name: self._participant(Peer(name, ""), Role.PREFILL, now) for name in wiring.receivers_of}
+        receivers = {name: self._participant(Peer(name, ""), Role.DECODE, now) for name in wiring.senders_of}
+        self._senders_of = {name: [senders[each] for each in of] for name, of in wiring.senders_of.items()}
+        self._receivers_of = {name: [receivers[each] for each in of] for name, of in wiring.receivers_of.items()}
+        self._moved = wiring.moved
+        self.linked = self._ungranted = True
+        self._touch_all()
         self.settle(now)
 
     # --- what is known ---
@@ -187,13 +198,13 @@ class Room:
     def receivers(self) -> Iterator[Participant]:
         return (participant for participant in self.participants.values() if participant.role is Role.DECODE)
 
-    def senders_of(self, receiver: str) -> list[Participant]:
+    def senders_of(self, receiver: str) -> Sequence[Participant]:
         """Senders that feed a receiver; empty until linked."""
-        return [self.participants[sender] for sender in self._senders_of.get(receiver, ())]
+        return self._senders_of.get(receiver, ())
 
-    def receivers_of(self, sender: str) -> list[Participant]:
+    def receivers_of(self, sender: str) -> Sequence[Participant]:
         """Receivers that a sender feeds; empty until linked."""
-        return [self.participants[receiver] for receiver in self._receivers_of.get(sender, ())]
+        return self._receivers_of.get(sender, ())
 
     def offers_to(self, sender: str) -> list[Offer]:
         """Offers that a joined sender may serve; none once the room is asked to end."""
@@ -207,8 +218,9 @@ class Room:
 
     def take_grants(self) -> list[tuple[Participant, Participant]]:
         """Pairs (receiver, sender) in which the sender may from now on write; each once."""
-        if self.ending or not self.linked:
+        if not self._ungranted or not self.linked or self.ending:
             return []
+        self._ungranted = False
         grants = []
         for receiver in self.receivers():
             if receiver.destination is None or receiver.released:
@@ -218,6 +230,13 @@ class Room:
                     receiver.granted.add(sender.worker_id)
                     grants.append((receiver, sender))
         return grants
+
+    def take_touched(self) -> list[Participant]:
+        """Whom to tell what may have changed for them since the last call; senders first, they have work to do."""
+        touched = [each for each in self._touched if each.join_id and not each.released]
+        self._touched.clear()
+        touched.sort(key=_role)
+        return touched
 
     # --- progress ---
 
@@ -244,6 +263,7 @@ class Room:
             participant.poll = Poll.TRANSFERRING
             self._phase_since = now
             self._mark(participant, now)
+            self._begun(participant, now)
         if progress.transferred_bytes > participant.transferred_bytes:
             participant.transferred_bytes = progress.transferred_bytes
             self._phase_since = now
@@ -284,30 +304,35 @@ class Room:
     def _succeed(self, participant: Participant, now: float) -> None:
         if participant.role is Role.DECODE:
             senders = self.senders_of(participant.worker_id)
-            if not self._finish(participant, senders, {participant.worker_id: participant}, now):
+            if not self._finish(participant, senders, (participant,), now):
                 return
             for sender in senders:
-                self._finish(sender, [sender], self._receivers_by_id(sender), now)
+                self._finish(sender, (sender,), self.receivers_of(sender.worker_id), now)
         else:
-            self._finish(participant, [participant], self._receivers_by_id(participant), now)
+            self._finish(participant, (participant,), self.receivers_of(participant.worker_id), now)
 
     def _finish(
-        self, who: Participant, senders: list[Participant], receivers: dict[str, Participant], now: float
+        self, who: Participant, senders: Sequence[Participant], receivers: Sequence[Participant], now: float
     ) -> bool:
         """Moves a participant to SUCCESS if each receiver holds a completion of each sender."""
-        held = [sender.worker_id in receiver.completions for sender in senders for receiver in receivers.values()]
-        if who.poll.final or not held or not all(held):
+        if who.poll.final:
             return who.poll is Poll.SUCCESS
+        held = [receiver.completions.get(sender.worker_id) for sender in senders for receiver in receivers]
+        if not held or None in held:
+            return False
         who.poll = Poll.SUCCESS
-        who.transferred_bytes = sum(
-            receiver.completions[sender.worker_id].bytes for sender in senders for receiver in receivers.values()
-        )
+        who.transferred_bytes = sum(completion.bytes for completion in held if completion is not None)
         self._phase_since = now
         self._mark(who, now)
+        self._begun(who, now)
         return True
 
-    def _receivers_by_id(self, sender: Participant) -> dict[str, Participant]:
-        return {receiver.worker_id: receiver for receiver in self.receivers_of(sender.worker_id)}
+    def _begun(self, sender: Participant, now: float) -> None:
+        """A sender moves pages, or has moved them all: its receivers are Transferring."""
+        for receiver in self.receivers_of(sender.worker_id):
+            if receiver.poll is Poll.WAITING_FOR_INPUT and not self.ending:
+                receiver.poll = Poll.TRANSFERRING
+                self._mark(receiver, now)
 
     def _fail(self, participant: Participant, failure: Failure | None, now: float) -> None:
         if participant.poll.final:
@@ -329,14 +354,14 @@ class Room:
         if self.failure is None:
             self.failure = failure
             self._vote_due = now + self._vote
-            self.changed = True
+            self._touch_all()
         receivers = list(self.receivers())
         for receiver in receivers:
             if (receiver.gone or not receiver.joined) and not receiver.poll.final:
                 receiver.poll = Poll.FAILED
                 self._mark(receiver, now)
         if not any(receiver.joined for receiver in receivers):
-            self._end(Poll.FAILED, now)
+            self._pass_on(Poll.FAILED, now)
         self.settle(now)
 
     def worker_gone(self, participant: Participant, failure: Failure, now: float) -> None:
@@ -374,12 +399,13 @@ class Room:
             return None
         if self.failure is not None:
             return self._vote_due
-        limits = {
-            Poll.BOOTSTRAPPING: self._timeouts.bootstrapping,
-            Poll.WAITING_FOR_INPUT: self._timeouts.waiting_for_input,
-            Poll.TRANSFERRING: self._timeouts.no_progress,
-        }
-        return min(self._phase_since + limits[self.poll], self.opened + self._timeouts.total)
+        if self.poll is Poll.BOOTSTRAPPING:
+            limit = self._timeouts.bootstrapping
+        elif self.poll is Poll.WAITING_FOR_INPUT:
+            limit = self._timeouts.waiting_for_input
+        else:
+            limit = self._timeouts.no_progress
+        return min(self._phase_since + limit, self.opened + self._timeouts.total)
 
     def expire(self, now: float) -> None:
         """The present state's time is over."""
@@ -430,46 +456,57 @@ class Room:
         """Moves polls as far as what is known allows, and gives the verdict once there is one."""
         if self.closed_at is not None:
             return
-        if self.linked and not self.ending:
+        if self.poll is Poll.BOOTSTRAPPING and self.linked and not self.ending:
             self._advance(now)
         if self.poll.final:
             return
-        receivers = list(self.receivers())
-        if any(receiver.poll is Poll.FAILED for receiver in receivers):
-            self._end(Poll.FAILED, now)
-        elif self.linked and receivers and all(receiver.poll is Poll.SUCCESS for receiver in receivers):
-            self._end(Poll.SUCCESS, now)
-        else:
-            polls = [p.poll for p in self.participants.values() if p.role is Role.DECODE or p.poll is not Poll.FAILED]
-            least = min(polls, default=self.poll)
-            if least > self.poll:
-                self.poll = least
-                self._phase_since = now
-                self.changed = True
+        least, failed, received = Poll.SUCCESS, False, self.linked
+        for participant in self.participants.values():
+            poll = participant.poll
+            if participant.role is Role.DECODE:
+                failed = failed or poll is Poll.FAILED
+                received = received and poll is Poll.SUCCESS
+            elif poll is Poll.FAILED:
+                continue
+            if poll < least:
+                least = poll
+        if failed:
+            self._pass_on(Poll.FAILED, now)
+        elif received:
+            self._pass_on(Poll.SUCCESS, now)
+        elif self.poll < least < Poll.SUCCESS:
+            self._pass_on(least, now)
 
     def _advance(self, now: float) -> None:
+        """Nobody is Bootstrapping once the room is not."""
         for participant in self.participants.values():
-            if not participant.joined or participant.poll is not Poll.BOOTSTRAPPING:
+            if not participant.join_id or participant.poll is not Poll.BOOTSTRAPPING:
                 continue
             if participant.role is Role.PREFILL:
                 ready = all(receiver.destination is not None for receiver in self.receivers_of(participant.worker_id))
             else:
-                ready = all(sender.joined for sender in self.senders_of(participant.worker_id))
+                ready = all(sender.join_id for sender in self.senders_of(participant.worker_id))
             if ready:
                 participant.poll = Poll.WAITING_FOR_INPUT
                 self._mark(participant, now)
-        for receiver in self.receivers():
-            if receiver.poll is Poll.WAITING_FOR_INPUT and any(
-                sender.poll in (Poll.TRANSFERRING, Poll.SUCCESS) for sender in self.senders_of(receiver.worker_id)
-            ):
-                receiver.poll = Poll.TRANSFERRING
-                self._mark(receiver, now)
+        for sender in self.participants.values():
+            if sender.role is Role.PREFILL and sender.poll in (Poll.TRANSFERRING, Poll.SUCCESS):
+                self._begun(sender, now)
 
-    def _end(self, verdict: Poll, now: float) -> None:
-        self.poll = verdict
+    def _pass_on(self, poll: Poll, now: float) -> None:
+        self.poll = poll
         self._phase_since = now
-        self.changed = True
+        self._touch_all()
 
     def _mark(self, participant: Participant, now: float) -> None:
         participant.updated = now
+        self._touched[participant] = None
         self.changed = True
+
+    def _touch_all(self) -> None:
+        self._touched |= dict.fromkeys(self.participants.values())
+        self.changed = True
+
+
+def _role(participant: Participant) -> Role:
+    return participant.role

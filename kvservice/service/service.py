@@ -13,6 +13,7 @@ from kvservice.domain.policy import Policy
 from kvservice.domain.registry import Engine, Worker
 from kvservice.domain.transfer import Room
 from kvservice.domain.types import CleanupItem, Join, Poll, Progress, Registration, Release, Role, WorkerRef
+from kvservice.service.bell import Bell
 from kvservice.service.clock import TICK, Clock
 from kvservice.service.session import Session
 from kvservice.service.watch import Watcher
@@ -36,7 +37,7 @@ class Service:
         self._watchers: set[Watcher] = set()
         self._watchers_of: dict[int, set[Watcher]] = {}  # by room, those of certain rooms
         self._published = self.control.changes.revision
-        self._bells: dict[int, asyncio.Event] = {}  # of open sessions, by epoch
+        self._bells: dict[int, Bell] = {}  # of open sessions, by epoch
         self._idle = asyncio.Event()
         self._alarm = asyncio.Event()
         self._alarm_due = 0.0
@@ -101,7 +102,7 @@ class Service:
         """Sessions end."""
         self.stopping = True
         for bell in self._bells.values():
-            bell.set()
+            bell.ring()
 
     # --- workers ---
 
@@ -168,13 +169,14 @@ class Service:
         with self.changing() as now:
             worker = self.control.caller(ref, now)
             older = self._bells.get(ref.epoch)
-            bell = self._bells[ref.epoch] = asyncio.Event()
+            bell = self._bells[ref.epoch] = Bell()
             session = Session(self, worker, self.control.open_session(worker), bell)
         if older is not None:
-            older.set()
+            older.ring()
         try:
             yield session
         finally:
+            bell.silence()
             if self._bells.get(ref.epoch) is bell:
                 del self._bells[ref.epoch]
             with self.changing() as now:
@@ -200,7 +202,9 @@ class Service:
                 if not self._watchers_of[number]:
                     del self._watchers_of[number]
 
-    def _ring(self, worker: Worker) -> None:
+    def _ring(self, worker: Worker, urgent: bool) -> None:
         bell = self._bells.get(worker.ref.epoch)
-        if bell is not None:
-            bell.set()
+        if bell is not None and urgent:
+            bell.ring()
+        elif bell is not None:
+            bell.ring_soon()

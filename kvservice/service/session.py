@@ -1,6 +1,5 @@
 """One open stream of a worker, without its wire."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,15 +9,16 @@ from kvservice.domain.news import compose
 from kvservice.domain.outbox import News
 from kvservice.domain.registry import Worker
 from kvservice.domain.types import CleanupItem, Join, Progress
+from kvservice.service.bell import Bell
 
 if TYPE_CHECKING:
     from kvservice.service.service import Service
 
 
 class Session:
-    """Batches in, news out. `bell` is set when there may be news, or when the session has to end."""
+    """Batches in, news out. `bell` rings when there may be news, or when the session has to end."""
 
-    def __init__(self, service: "Service", worker: Worker, token: int, bell: asyncio.Event) -> None:
+    def __init__(self, service: "Service", worker: Worker, token: int, bell: Bell) -> None:
         self.worker = worker
         self.token = token
         self.bell = bell

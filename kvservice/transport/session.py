@@ -8,17 +8,13 @@ from typing import TypeVar
 from kvtransfer import v1 as pb
 
 from kvservice.domain.errors import DomainError, InvalidField
-from kvservice.domain.outbox import News
-from kvservice.domain.types import Poll, WorkerRef
+from kvservice.domain.types import WorkerRef
 from kvservice.service.service import Service
 from kvservice.service.session import Session
 from kvservice.transport import answers, convert
 from kvservice.transport.rpc import Stream
 
 MAX_ITEMS = 1000
-
-HOLD = 0.002
-"""Seconds that an answer nobody waits for may wait for more: a message costs more than what is in it."""
 
 Item = TypeVar("Item", pb.Join, pb.Progress, pb.CleanupItem)
 
@@ -34,9 +30,6 @@ class SessionStream:
         self._errors: list[pb.ItemError] = []
         self._errors_told = asyncio.Event()
         self._errors_told.set()
-        self._news = News()  # not written yet
-        self._hold: asyncio.TimerHandle | None = None
-        self._hold_over = False
         self._lease_ttl = answers.duration(session.worker.lease_ttl)
 
     async def run(self, first: pb.SessionRequest) -> None:
@@ -50,11 +43,9 @@ class SessionStream:
             while not reader.done():
                 await self._answer()
                 await self._session.bell.wait()
-                self._session.bell.clear()
             reader.result()
-            await self._answer(hold=False)
+            await self._answer()
         finally:
-            self._stop_hold()
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await reader
@@ -67,10 +58,13 @@ class SessionStream:
                 if request.HasField("worker"):
                     raise InvalidField("worker", "must be set in the first message only")
                 self._apply(request)
-                self._session.bell.set()
-                await self._errors_told.wait()  # else who never reads, but sends, would fill the memory with them
+                if self._errors:
+                    self._session.bell.ring()
+                    await self._errors_told.wait()  # else who never reads, but sends, would fill the memory with them
+                else:
+                    self._session.bell.ring_soon()
         finally:
-            self._session.bell.set()
+            self._session.bell.ring()
 
     def _apply(self, request: pb.SessionRequest) -> None:
         if request.batch != self._applied + 1:
@@ -95,46 +89,16 @@ class SessionStream:
 
     # --- answers ---
 
-    async def _answer(self, hold: bool = True) -> None:
-        """Tells all that is new, in as few messages as it takes; `hold` lets what is not urgent wait for more."""
+    async def _answer(self) -> None:
+        """Tells all that is new, in as few messages as it takes."""
         self._session.check()
-        while self._answered != self._applied or self._session.pending or self._news:
-            if self._session.pending and len(self._news.updates) < MAX_ITEMS:
-                self._news.add(self._session.news())
-            if hold and not self._urgent() and not self._held_long_enough():
-                return
+        while self._answered != self._applied or self._session.pending:
+            news = self._session.news()
             errors, self._errors = self._errors, []
-            news, self._news = self._news, News()
             self._answered = self._applied
-            self._stop_hold()
             await self._stream.write(answers.news(news, self._applied, self._lease_ttl, errors))
             if not self._errors:
                 self._errors_told.set()
-
-    def _urgent(self) -> bool:
-        """Whether somebody may be waiting for it: work to do, or an end."""
-        news = self._news
-        return bool(news.offers or news.completions or self._errors) or any(
-            update.failure is not None
-            or update.poll.final
-            or (update.poll is Poll.WAITING_FOR_INPUT and bool(update.senders))
-            for update in news.updates
-        )
-
-    def _stop_hold(self) -> None:
-        if self._hold is not None:
-            self._hold.cancel()
-        self._hold, self._hold_over = None, False
-
-    def _held_long_enough(self) -> bool:
-        """Starts the time at the first call."""
-        if self._hold is None:
-            self._hold = asyncio.get_running_loop().call_later(HOLD, self._release)
-        return self._hold_over
-
-    def _release(self) -> None:
-        self._hold_over = True
-        self._session.bell.set()
 
 
 async def serve(service: Service, stream: Stream) -> None:

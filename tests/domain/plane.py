@@ -98,7 +98,7 @@ class Plane(ControlPlane):
         self.p = [self.enter("p", Role.PREFILL, rank, tp) for rank in range(tp)]
         self.d = [self.enter("d", Role.DECODE, rank, tp) for rank in range(tp)]
 
-    def _woken(self, worker: Worker) -> None:
+    def _woken(self, worker: Worker, urgent: bool) -> None:
         self.woken.append(worker.ref.worker_id)
 
     def enter(

@@ -62,7 +62,7 @@ def test_a_receiver_may_join_first_and_offer_later() -> None:
     plane.prefill(7)
     assert plane.own_poll(7, plane.d[0]) is Poll.WAITING_FOR_INPUT
     assert plane.own_poll(7, plane.p[0]) is Poll.BOOTSTRAPPING
-    plane.join(plane.d[0], replace(join, destination=destination(20, [3, 9])), 1.0)
+    plane.join(plane.d[0], join._replace(destination=destination(20, [3, 9])), 1.0)
     assert plane.own_poll(7, plane.p[0]) is Poll.WAITING_FOR_INPUT
     assert plane.rooms[7].tokens == 20
 
@@ -232,7 +232,7 @@ def test_the_late_rank_sees_success_after_the_others_cleaned_up() -> None:
 def test_a_completion_of_another_join_is_dropped_and_fails_nothing(wrong: dict[str, object]) -> None:
     plane = Plane()
     senders, receivers = plane.moving(7)
-    bad = replace(plane.completion(senders[0], receivers[0]), **wrong)
+    bad = plane.completion(senders[0], receivers[0])._replace(**wrong)
     plane.say(plane.p[0], senders[0], Poll.SUCCESS, 1.0, [bad])
     assert plane.rooms[7].failure is None
     assert plane.rooms[7].dropped == 1
@@ -254,7 +254,7 @@ def test_a_completion_that_differs_from_the_one_held_ends_the_room() -> None:
     senders, receivers = plane.moving(7)
     good = plane.completion(senders[0], receivers[0])
     plane.say(plane.p[0], senders[0], Poll.SUCCESS, 1.0, [good])
-    plane.say(plane.p[0], senders[0], Poll.SUCCESS, 1.0, [replace(good, bytes=1)])
+    plane.say(plane.p[0], senders[0], Poll.SUCCESS, 1.0, [good._replace(bytes=1)])
     assert plane.failed(7).reason is FailureReason.COMPLETION_MISMATCH
 
 
@@ -268,7 +268,7 @@ def test_nobody_completes_for_others() -> None:
 def test_reports_of_another_join_are_dropped() -> None:
     plane = Plane()
     senders, _ = plane.moving(7)
-    plane.say(plane.p[0], replace(senders[0], join_id=99), Poll.FAILED, 1.0, failure=REPORTED)
+    plane.say(plane.p[0], senders[0]._replace(join_id=99), Poll.FAILED, 1.0, failure=REPORTED)
     assert plane.rooms[7].failure is None
 
 
@@ -288,17 +288,17 @@ def test_a_repeat_with_another_destination_or_peer_is_a_conflict() -> None:
     plane.enter("p2", Role.PREFILL)
     join = plane.decode(7)
     with pytest.raises(JoinConflict, match="destination"):
-        plane.join(plane.d[0], replace(join, destination=destination(20, [3, 8])), 1.0)
+        plane.join(plane.d[0], join._replace(destination=destination(20, [3, 8])), 1.0)
     prefill = plane.prefill(8)
     with pytest.raises(JoinConflict, match="peer engine"):
-        plane.join(plane.p[0], replace(prefill, peer_engine_id="d"), 1.0)
+        plane.join(plane.p[0], prefill._replace(peer_engine_id="d"), 1.0)
 
 
 def test_another_join_of_the_same_worker_is_reuse() -> None:
     plane = Plane()
     join = plane.decode(7)
     with pytest.raises(RoomReused):
-        plane.join(plane.d[0], replace(join, join_id=99), 1.0)
+        plane.join(plane.d[0], join._replace(join_id=99), 1.0)
 
 
 def test_another_engine_on_a_side_is_reuse() -> None:
@@ -436,7 +436,7 @@ def test_a_cleaned_up_room_tells_repeats_the_end_and_others_that_it_is_used() ->
     assert plane.join(plane.d[0], receivers[0], 1.0).poll is Poll.SUCCESS
     assert plane.say(plane.p[0], senders[0], Poll.TRANSFERRING, 1.0).poll is Poll.SUCCESS
     with pytest.raises(RoomReused):
-        plane.join(plane.d[0], replace(receivers[0], join_id=99), 1.0)
+        plane.join(plane.d[0], receivers[0]._replace(join_id=99), 1.0)
 
 
 def test_a_room_aborted_before_it_opens_is_failed_for_whoever_joins_and_its_cleanup_is_free() -> None:

@@ -1,6 +1,5 @@
 """What a worker's session is told: the newest state, kept until its cleanup, told again on each new stream."""
 
-from dataclasses import replace
 
 from domain.plane import START, Plane, destination
 from kvservice.domain.news import compose
@@ -235,7 +234,7 @@ def test_polls_of_a_room_are_the_same_for_everybody_who_hears_of_it() -> None:
 def test_a_cleanup_of_another_join_touches_nothing() -> None:
     plane = opened()
     join = plane.decode(7)
-    item = replace(join, join_id=99)
+    item = join._replace(join_id=99)
     assert plane.clean(plane.d[0], item).state is ReleaseState.FREE  # of that join, which never was
     assert not plane.rooms[7].participants[plane.d[0].ref.worker_id].released
     assert plane.rooms[7].failure is None
