@@ -65,6 +65,16 @@ def test_names_that_cannot_be_told_are_refused(pair: tuple[KVManager, KVManager]
     check_serves(prefill, decode)
 
 
+@pytest.mark.parametrize("engine", [LONE_SURROGATE, "x" * 5_000_000, "No Engine"], ids=["no text", "5 MB", "no name"])
+def test_what_is_no_name_of_an_engine_is_refused(pair: tuple[KVManager, KVManager], engine: str) -> None:
+    prefill, decode = pair
+    with pytest.raises(InvalidField, match="decode_engine"):
+        prefill.sender(next(ROOMS), TOKENS, decode_engine=engine)
+    with pytest.raises(InvalidField, match="prefill_engine"):
+        decode.receiver(next(ROOMS), engine)
+    check_serves(prefill, decode)
+
+
 @pytest.mark.parametrize("text", [LONE_SURROGATE, "\N{PILE OF POO}" * 2_000_000], ids=["no text", "8 MB"])
 def test_a_reason_that_cannot_be_told_whole_is_cut(pair: tuple[KVManager, KVManager], text: str) -> None:
     prefill, decode = pair

@@ -3,6 +3,7 @@ package kvtransfer
 import (
 	"go/parser"
 	"go/token"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,12 +62,21 @@ func joinsOf(batch *pb.SessionRequest) []int64 {
 }
 
 func TestTheFullestListOfRoomsFitsOneMessage(t *testing.T) {
+	const rank = "/dp4095/pp4095/tp4095"
 	r := enrolled(0)
-	r.workerID = strings.Repeat("p", 63) + "/dp10/pp10/tp10"
+	r.workerID = strings.Repeat("p", 63) + rank
+	them := &pb.Peer{WorkerId: strings.Repeat("d", 63) + rank, InstanceId: newUUID()}
 	for number := range int64(maxRooms) {
-		joined := sending(r, 1<<62+number)
-		joined.sender.targets = []*target{{peer: &pb.Peer{WorkerId: r.workerID, InstanceId: strings.Repeat("i", 36)}}}
-		r.abort(joined, strings.Repeat("~", maxFailureMessage))
+		joined := sending(r, math.MaxInt64-number)
+		one := &target{peer: them, offerID: math.MaxUint64, destination: &pb.Destination{Tokens: 20}}
+		joined.sender.targets = []*target{one}
+		if number%2 == 0 {
+			one.complete(joined, r.workerID)
+			joined.advance(pollSuccess)
+		} else {
+			r.abort(joined, strings.Repeat("\U0001f4a9", maxFailureMessage))
+		}
+		joined.roomPoll = joined.poll
 	}
 	for r.out.pending() {
 		r.out.take(0)

@@ -155,8 +155,7 @@ class KVManager:
         """
         if role not in ("prefill", "decode"):
             raise InvalidField("role", f"must be 'prefill' or 'decode', got {role!r}")
-        if not re.fullmatch(r"[a-z0-9-]{1,63}", engine_id):
-            raise InvalidField("engine_id", f"must be 1 to 63 of a-z, 0-9 and '-', got {engine_id!r}")
+        _check_engine("engine_id", engine_id)
         _check_rank(topology, rank)
         if lease_ttl is not None and not 0 < lease_ttl <= 86400:
             raise InvalidField("lease_ttl", f"must be in (0, 86400] seconds, got {lease_ttl}")
@@ -206,6 +205,8 @@ class KVManager:
         """
         self._check_room(room, "prefill")
         _check_texts(request_id, traceparent)
+        if decode_engine:
+            _check_engine("decode_engine", decode_engine)
         if not 1 <= tokens < 2**31:
             raise InvalidField("tokens", f"must be in [1, 2^31), got {tokens}")
         joined = SenderRoom(
@@ -233,8 +234,7 @@ class KVManager:
         """Joins a room as a decode worker, to receive from a prefill engine. Raises as `sender` does."""
         self._check_room(room, "decode")
         _check_texts(request_id, traceparent)
-        if not re.fullmatch(r"[a-z0-9-]{1,63}", prefill_engine):
-            raise InvalidField("prefill_engine", f"must be 1 to 63 of a-z, 0-9 and '-', got {prefill_engine!r}")
+        _check_engine("prefill_engine", prefill_engine)
         joined = ReceiverRoom(
             room=room,
             join_id=_new_join_id(),
@@ -359,6 +359,11 @@ class KVManager:
 
 def _new_join_id() -> int:
     return secrets.randbits(64) or 1
+
+
+def _check_engine(name: str, engine_id: str) -> None:
+    if not re.fullmatch(r"[a-z0-9-]{1,63}", engine_id):
+        raise InvalidField(name, f"must be 1 to 63 of a-z, 0-9 and '-', got {engine_id!r:.100}")
 
 
 def _check_texts(request_id: str, traceparent: str) -> None:
