@@ -31,8 +31,11 @@ class Worker:
         self._shape = shape
         self._pools = [Pool(shape, filled=role == "prefill", rank=rank) for rank in ranks]
         self._probe = WriteProbe()
+        engine = f"bench-{role}"
         with self._probe.installed():
-            self._managers = [manager(role, target, pool, rank) for rank, pool in zip(ranks, self._pools, strict=True)]
+            self._managers = [
+                manager(role, target, pool, engine, rank) for rank, pool in zip(ranks, self._pools, strict=True)
+            ]
         self.raw = RawAgent(f"raw-{role}-{ranks[0]}", self._pools[0])
         self._open: dict[int, list[KVSender | KVReceiver]] = {}
         self._copy, _ = allocate(shape.nbytes, huge=shape.huge)
@@ -145,8 +148,8 @@ class Worker:
             manager.close()
 
 
-def manager(role: Role, target: str, pool: Pool, rank: int = 0) -> KVManager:
-    """A worker over a pool, in an engine called `bench-` and its role."""
+def manager(role: Role, target: str, pool: Pool, engine_id: str, rank: int = 0) -> KVManager:
+    """A worker over a pool."""
     shape = pool.shape
     keys, values = ({layer: pool.memory[2 * layer + i] for layer in range(shape.layers)} for i in range(2))
     if shape.ranks == 1:
@@ -158,7 +161,7 @@ def manager(role: Role, target: str, pool: Pool, rank: int = 0) -> KVManager:
         ]
     return KVManager(
         target,
-        engine_id=f"bench-{role}",
+        engine_id=engine_id,
         role=role,
         model=shape.name,
         groups=[PagedGroup("kv", PAGE_TOKENS, parts)],
