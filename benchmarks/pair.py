@@ -93,8 +93,8 @@ def overall(spans: Sequence[Span]) -> Span:
 
 
 @contextmanager
-def running(shape: Shape, processes: int = 1) -> Iterator[Pair]:
-    """Everything started, met and warmed up; each engine in so many processes, which share its ranks evenly."""
+def met(shape: Shape, processes: int = 1) -> Iterator[Pair]:
+    """Service and workers started and ready; each engine in so many processes, which share its ranks evenly."""
     each = shape.ranks // processes
     with ExitStack() as stack:
         service = stack.enter_context(kvservice())
@@ -106,11 +106,18 @@ def running(shape: Shape, processes: int = 1) -> Iterator[Pair]:
             )
             for role in ("prefill", "decode")
         )
-        both = (*prefills, *decodes)
+        transport = together((*prefills, *decodes), "wait_ready")[0]
+        yield Pair(service, client, prefills, decodes, shape.ranks, transport)
+
+
+@contextmanager
+def running(shape: Shape, processes: int = 1) -> Iterator[Pair]:
+    """As `met`, with raw agents that have met too."""
+    with met(shape, processes) as pair:
+        both = (*pair.prefills, *pair.decodes)
         introductions = together(both, "raw.introduction")
         for side, other in zip(both, introductions[processes:] + introductions[:processes], strict=True):
             side.begin("raw.meet", other)
         for side in both:
             side.end()
-        transport = together(both, "wait_ready")[0]
-        yield Pair(service, client, prefills, decodes, shape.ranks, transport)
+        yield pair

@@ -19,13 +19,7 @@ LOOK_EVERY_S = 50e-6
 
 
 class Worker:
-    """Some ranks of a prefill or decode engine, and their pools.
-
-    Attributes:
-        raw: NIXL by itself, over the pool of the first of the ranks.
-    """
-
-    raw: RawAgent
+    """Some ranks of a prefill or decode engine, and their pools."""
 
     def __init__(self, role: Role, target: str, shape: Shape, ranks: Sequence[int] = (0,)) -> None:
         self._shape = shape
@@ -36,11 +30,19 @@ class Worker:
             self._managers = [
                 manager(role, target, pool, engine, rank) for rank, pool in zip(ranks, self._pools, strict=True)
             ]
-        self.raw = RawAgent(f"raw-{role}-{ranks[0]}", self._pools[0])
+        self._raw_name = f"raw-{role}-{ranks[0]}"
+        self._raw: RawAgent | None = None
         self._open: dict[int, list[KVSender | KVReceiver]] = {}
         self._copy, _ = allocate(shape.nbytes, huge=shape.huge)
         self._copy[:] = 1
         make_sleeps_short()
+
+    @property
+    def raw(self) -> RawAgent:
+        """NIXL by itself, over the pool of the first of the ranks; made when it is asked for."""
+        if self._raw is None:
+            self._raw = RawAgent(self._raw_name, self._pools[0])
+        return self._raw
 
     def wait_ready(self) -> str:
         """Until the other side is met. Returns the transport."""
@@ -143,7 +145,8 @@ class Worker:
 
     def close(self) -> None:
         """Leaves the service, and NIXL."""
-        self.raw.close()
+        if self._raw is not None:
+            self._raw.close()
         for manager in self._managers:
             manager.close()
 
