@@ -164,6 +164,28 @@ def test_a_call_survives_a_service_that_is_away_for_a_moment(connect: Connect) -
         assert client.get_server_info().version == "after 3"
 
 
+def test_closing_the_client_ends_a_call_under_way(connect: Connect) -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    def answer(_context: grpc.ServicerContext) -> bytes:
+        asked.set()
+        over.wait(10)
+        return b""
+
+    def close() -> None:
+        asked.wait(10)
+        client.close()
+
+    with stub_server(answer) as target:
+        client = connect(target)
+        closer = threading.Thread(target=close)
+        closer.start()
+        with pytest.raises(KVTransferError, match="CANCELLED"):
+            client.get_server_info()
+        closer.join()
+        over.set()
+
+
 def test_refusals_of_a_gateway_have_classes_too(connect: Connect) -> None:
     def answer(context: grpc.ServicerContext) -> NoReturn:
         context.abort(grpc.StatusCode.PERMISSION_DENIED, "the mesh says no")

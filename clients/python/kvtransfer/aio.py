@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 import grpc
 from tenacity import AsyncRetrying
@@ -35,7 +36,9 @@ def _pages(make: Callable[P, calls.Listing[T]]) -> Callable[Concatenate["AsyncCl
 
 def _stream(make: Callable[P, pb.WatchRequest]) -> Callable[Concatenate["AsyncClient", P], "AsyncWatch"]:
     def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> "AsyncWatch":
-        return AsyncWatch(self._stub, make(*args, **kwargs), self._timeout)
+        watch = AsyncWatch(self._stub, make(*args, **kwargs), self._timeout)
+        self._watches.add(watch)
+        return watch
 
     return calls.as_method(method, make)
 
@@ -59,9 +62,12 @@ class AsyncClient:
         else:
             self._channel = grpc.aio.secure_channel(target, credentials, options)
         self._stub = service_pb2_grpc.KVTransferStub(self._channel)
+        self._watches: WeakSet[AsyncWatch] = WeakSet()
 
     async def close(self) -> None:
         """Ends what is under way and the connection."""
+        for watch in self._watches:
+            watch._cancel()  # grpcio 1.76 leaves whoever reads a stream waiting
         await self._channel.close()
 
     async def __aenter__(self) -> Self:

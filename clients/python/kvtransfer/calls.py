@@ -76,6 +76,9 @@ class Following:
     def close(self) -> None:
         """Cancels the stream: iterating ends, in whichever thread or task."""
         self._closed = True
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._stream is not None:
             self._stream.cancel()
 
