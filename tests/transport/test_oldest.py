@@ -1,4 +1,4 @@
-"""The client's tests once more, with the oldest dependencies allowed, such as an engine with pins of its own may have."""
+"""The client's tests once more, with the oldest dependencies allowed: those of an engine with pins of its own."""
 
 import os
 import subprocess

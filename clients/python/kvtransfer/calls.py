@@ -136,10 +136,11 @@ def register_worker(request: pb.RegisterWorkerRequest) -> Call[pb.RegisterWorker
     return Call("RegisterWorker", request, _itself, wait_for_ready=True)
 
 
-def heartbeat(worker: pb.WorkerRef, *, draining: bool = False) -> Call[float]:
+def heartbeat(worker: pb.WorkerRef, *, draining: bool | None = None) -> Call[float]:
     """Renews a lease; returns its seconds, counted from when the call was made.
 
-    `draining` tells routers to send the worker no new rooms. Raises WorkerNotFound, StaleEpoch.
+    `draining` tells routers to send the worker no new rooms, or that they may again; None leaves it as it was.
+    Raises WorkerNotFound, StaleEpoch.
     """
     request = pb.HeartbeatRequest(worker=worker, draining=draining)
     return Call("Heartbeat", request, lambda answer: seconds(answer.lease_ttl))
