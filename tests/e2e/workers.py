@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from kvtransfer import Failure, KVManager, KVPoll, PeerLink, Rank, Released, Timeouts, Topology
@@ -138,15 +138,15 @@ class InProcess:
         return self.threads()
 
 
-def _main(pipe: Connection, setup: Setup) -> None:
-    worker: InProcess | None = None
+def _main(pipe: Connection, kind: type[Any], setup: Setup) -> None:
+    worker: Any = None
     while True:
         command, args, options = pipe.recv()
         if command == "exit":
             os._exit(0)
         try:
             if worker is None:
-                worker = InProcess(setup)
+                worker = kind(setup)
             result = getattr(worker, command)(*args, **options)
             pipe.send(("result", result))
         except Exception as error:  # noqa: BLE001 - shown where the command was given
@@ -165,11 +165,14 @@ class Refused(Exception):
 class Worker:
     """A worker's process, seen from the test."""
 
+    kind: ClassVar[type[Any]] = InProcess
+    """Made there of the setup; its methods are the commands."""
+
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         os.environ["UCX_NET_DEVICES"] = "lo"
         self._pipe, theirs = mp.Pipe()
-        self.process = mp.get_context("spawn").Process(target=_main, args=(theirs, setup), daemon=True)
+        self.process = mp.get_context("spawn").Process(target=_main, args=(theirs, self.kind, setup), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -237,7 +240,13 @@ def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], within: flo
 @contextmanager
 def engines(*setups: Setup) -> Iterator[list[Worker]]:
     """Workers of engines that have met."""
-    workers = [Worker(setup) for setup in setups]
+    with met([Worker(setup) for setup in setups]) as workers:
+        yield workers
+
+
+@contextmanager
+def met(workers: list[Worker]) -> Iterator[list[Worker]]:
+    """Waits until workers have met each other, and ends them in the end."""
     try:
         for worker in workers:
             worker.call("ids")

@@ -2,6 +2,7 @@ package kvtransfer
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/protobuf/proto"
 
@@ -110,15 +111,21 @@ func (t *Target) Destination() *pb.Destination {
 
 // Begin asks, right before a piece is handed to the data plane, whether it may be: the lease holds, the service has
 // confirmed the room to this registration, all receivers have offered, and nobody asked the room to end. If so, a write is
-// under way, which must be ended.
+// under way, which must be ended. If not, it may be again, until Poll is final: [Worker.Wait] may ask.
 func (t *Target) Begin() (*Write, bool) {
-	allowed := false
-	t.sender.worker.event(func(r *rooms) { allowed = r.begin(t.sender.room, t.target, boottime()) })
-	if !allowed {
+	if err := t.sender.worker.step(func(r *rooms) error {
+		if !r.begin(t.sender.room, t.target, boottime()) {
+			return errNotNow
+		}
+		return nil
+	}); err != nil {
 		return nil, false
 	}
 	return &Write{target: t}, true
 }
+
+// errNotNow: nothing may be written now.
+var errNotNow = errors.New("not now")
 
 // Complete says that all of the offer is written. With the last receiver's the room succeeds for this worker, and its
 // receivers are told. Nothing if the room has been asked to end.

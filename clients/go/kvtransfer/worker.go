@@ -276,7 +276,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	return nil // one that can never serve has ended as well as it could
 }
 
-// step is one event: what it brings about has been handed over when it returns.
+// step is one event: what it brings about has been handed over when it returns. One that is refused changes nothing.
 func (w *Worker) step(event func(*rooms) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,8 +286,10 @@ func (w *Worker) step(event func(*rooms) error) error {
 			w.dispatch(wanted)
 		}
 	}
-	close(w.changed)
-	w.changed = make(chan struct{})
+	if err == nil {
+		close(w.changed)
+		w.changed = make(chan struct{})
+	}
 	if w.rooms.out.pending() || w.rooms.fenced {
 		select {
 		case w.wake <- struct{}{}:
