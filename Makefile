@@ -10,7 +10,7 @@ GOTOOLS := .cache/go/bin
 GRPCURL := $(GOTOOLS)/.grpcurl-v1.9.4
 ARGS ?=
 
-.PHONY: help setup demo serve test check lint type proto proto-check go-test docker-test grpcurl bench clean
+.PHONY: help setup demo serve test check lint type proto proto-check proto-release go-test docker-test grpcurl bench clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -62,8 +62,11 @@ endif
 proto: $(GEN)/.done $(GOTOOLS)/.done ## Generate the protobuf code
 	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(GOTOOLS):$$PATH" $(GEN)/bin/python tools/protos.py generate
 
-proto-check: $(GEN)/.done $(GOTOOLS)/.done ## Lint the protos; fail if generating them again would change anything
+proto-check: $(GEN)/.done $(GOTOOLS)/.done ## Lint the protos; fail if they break a release, or generate other code than is committed
 	@PATH="$(CURDIR)/$(GEN)/bin:$(CURDIR)/$(BIN):$(CURDIR)/$(GOTOOLS):$$PATH" $(GEN)/bin/python tools/protos.py check
+
+proto-release: $(GEN)/.done ## Keep the API as it is released, for proto-check; ARGS=0.1.0
+	@$(GEN)/bin/python tools/protos.py release $(ARGS)
 
 # The race detector needs a C compiler; what is built for use does without.
 RACE := $(if $(shell command -v gcc),-race)

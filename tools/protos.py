@@ -1,4 +1,5 @@
-"""Generates the protobuf code, lints the protos, and checks that the committed code is what they generate.
+"""Generates the protobuf code, and checks the protos: they are lint-clean, break no released client, and generate the
+code that is committed.
 
 Runs in the generator's environment (requirements/gen.in); `buf` and the Go generators are looked up on PATH.
 """
@@ -15,6 +16,8 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS = ROOT / "protos"
+RELEASED = PROTOS / "released"
+"""An image of the API for each release, by its version."""
 PYTHON = ROOT / "clients" / "python"
 GO = ROOT / "clients" / "go"
 GO_MODULE = "github.com/kvtransfer/kvtransfer/clients/go"
@@ -49,14 +52,35 @@ def can_generate_go() -> bool:
     return all(shutil.which(name) for name in ("protoc-gen-go", "protoc-gen-go-grpc"))
 
 
-def lint() -> None:
-    # In place buf cannot resolve google/rpc/status.proto; an image carries it.
+def write_image(out: Path, *args: str) -> None:
+    """Writes the API as one file: in place buf cannot resolve google/rpc/status.proto, an image carries it."""
+    run_protoc("--include_imports", f"--descriptor_set_out={out}", *args)
+
+
+def buf(*command: str | Path) -> bool:
+    """Whether buf, which prints what it finds, finds nothing."""
+    rules = ("--config", ROOT / "buf.yaml", "--path", "kvtransfer")
+    return subprocess.run(["buf", *command, *rules], cwd=ROOT, check=False).returncode == 0
+
+
+def check_api() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        image = f"{folder}/image.binpb"
-        run_protoc("--include_imports", "--include_source_info", f"--descriptor_set_out={image}")
-        command = ["buf", "lint", image, "--config", str(ROOT / "buf.yaml"), "--path", "kvtransfer"]
-        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+        image = Path(folder) / "image.binpb"
+        write_image(image, "--include_source_info")
+        if not buf("lint", image):
             sys.exit("buf lint failed")
+        for released in sorted(RELEASED.glob("*.binpb")):
+            if not buf("breaking", image, "--against", released):
+                sys.exit(f"clients of {released.stem} would break: fields and calls may be added, not changed")
+
+
+def keep_release(version: str) -> None:
+    """Writes the image of a release, once: what was released never changes."""
+    out = RELEASED / f"{version}.binpb"
+    if out.exists():
+        sys.exit(f"{out.relative_to(ROOT)} is there already")
+    RELEASED.mkdir(exist_ok=True)
+    write_image(out)
 
 
 def check_drift() -> None:
@@ -74,14 +98,24 @@ def check_drift() -> None:
         sys.exit("generated code is stale, run `make proto`: " + ", ".join(sorted(map(str, stale))))
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "generate":
-        generate_python(PYTHON)
-        if can_generate_go():
-            generate_go(GO)
-    else:
-        lint()
-        check_drift()
-        print("protos: lint-clean, generated code up to date")
+def say_what_of_go() -> None:
     if not can_generate_go():
         print("protos: Go code left alone, there is no Go toolchain")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["generate"]:
+            generate_python(PYTHON)
+            if can_generate_go():
+                generate_go(GO)
+            say_what_of_go()
+        case ["check"]:
+            check_api()
+            check_drift()
+            print("protos: lint-clean, nothing breaks, generated code up to date")
+            say_what_of_go()
+        case ["release", version]:
+            keep_release(version)
+        case _:
+            sys.exit("usage: protos.py generate | check | release VERSION")
