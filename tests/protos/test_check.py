@@ -69,10 +69,10 @@ def test_what_would_break_a_client_of_a_release_fails_the_check(copy: Copy, old:
 
 def test_an_added_field_and_an_added_call_pass(copy: Copy) -> None:
     copy.change("engine.proto", "int64 epoch = 2;", "int64 epoch = 2;\n  // Counted from 0.\n  int64 term = 3;")
-    added = "// Is new.\n  rpc Leap(LeapRequest) returns (LeapResponse);\n  // Lists transfers, newest first."
-    copy.change("service.proto", "// Lists transfers, newest first.", added)
     messages = "// Request of Leap.\nmessage LeapRequest {}\n\n// Response of Leap.\nmessage LeapResponse {}\n\n"
     copy.change("service.proto", "// Request of GetServerInfo.", messages + "// Request of GetServerInfo.")
+    call = "// Is new.\n  rpc Leap(LeapRequest) returns (LeapResponse);\n  "
+    copy.change("service.proto", "// Lists transfers, newest first.", call + "// Lists transfers, newest first.")
     checked = copy.run("check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "nothing breaks" in checked.stdout
