@@ -27,13 +27,13 @@ type generated struct {
 
 type meta struct {
 	ID               string          `json:"id"`
-	FinishReason     json.RawMessage `json:"finish_reason"`
+	FinishReason     json.RawMessage `json:"finish_reason"` // null while the answer goes on
 	PromptTokens     int             `json:"prompt_tokens"`
 	CompletionTokens int             `json:"completion_tokens"`
 	CachedTokens     int             `json:"cached_tokens"`
-	E2ELatency       float64         `json:"e2e_latency"`
 	Room             int64           `json:"room"`
-	TimeToFirstToken firstToken      `json:"time_to_first_token"`
+	E2ELatency       float64         `json:"e2e_latency,omitempty"`         // of a whole answer
+	TimeToFirstToken *firstToken     `json:"time_to_first_token,omitempty"` // likewise
 }
 
 // firstToken is in seconds, from the request's arrival to the end of the first decode step; its parts are in order and
@@ -46,26 +46,41 @@ type firstToken struct {
 	FirstDecodeStep float64 `json:"first_decode_step"`
 }
 
-func inSGLangsShape(rid string, room int64, promptTokens int, acceptedNS int64, answer *decoded) *generated {
+// shape is what the router knows of a request.
+type shape struct {
+	rid          string
+	room         int64
+	promptTokens int
+	acceptedNS   int64 // on the engines' clock
+}
+
+// part is an answer that goes on: all of its text and tokens until now.
+func (s *shape) part(answer *decoded) *generated {
 	return &generated{
 		Text:      answer.Text,
 		OutputIDs: answer.OutputIDs,
 		MetaInfo: meta{
-			ID:               rid,
-			FinishReason:     answer.FinishReason,
-			PromptTokens:     promptTokens,
+			ID:               s.rid,
+			PromptTokens:     s.promptTokens,
 			CompletionTokens: len(answer.OutputIDs),
-			E2ELatency:       seconds(monotonicNS() - acceptedNS),
-			Room:             room,
-			TimeToFirstToken: firstToken{
-				Total:           seconds(answer.SteppedNS - acceptedNS),
-				Prefill:         seconds(answer.PrefillEndedNS - acceptedNS),
-				Transfer:        seconds(answer.ArrivedNS - answer.PrefillEndedNS),
-				Check:           seconds(answer.CheckedNS - answer.ArrivedNS),
-				FirstDecodeStep: seconds(answer.SteppedNS - answer.CheckedNS),
-			},
+			Room:             s.room,
 		},
 	}
+}
+
+// whole is a whole answer, streamed or not.
+func (s *shape) whole(answer *decoded) *generated {
+	shaped := s.part(answer)
+	shaped.MetaInfo.FinishReason = answer.FinishReason
+	shaped.MetaInfo.E2ELatency = seconds(monotonicNS() - s.acceptedNS)
+	shaped.MetaInfo.TimeToFirstToken = &firstToken{
+		Total:           seconds(answer.SteppedNS - s.acceptedNS),
+		Prefill:         seconds(answer.PrefillEndedNS - s.acceptedNS),
+		Transfer:        seconds(answer.ArrivedNS - answer.PrefillEndedNS),
+		Check:           seconds(answer.CheckedNS - answer.ArrivedNS),
+		FirstDecodeStep: seconds(answer.SteppedNS - answer.CheckedNS),
+	}
+	return shaped
 }
 
 func seconds(ns int64) float64 {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +38,9 @@ func (r *router) routes() http.Handler {
 		answer(w, http.StatusOK, map[string]bool{"ready": true})
 	})
 	mux.HandleFunc("POST /generate", r.generate)
+	mux.HandleFunc("/", func(w http.ResponseWriter, call *http.Request) {
+		fail(w, &refusal{http.StatusNotFound, call.Method + " " + call.URL.Path + ": Not Found"}, 0)
+	})
 	return mux
 }
 
@@ -49,48 +51,59 @@ func (r *router) generate(w http.ResponseWriter, call *http.Request) {
 		fail(w, err, 0)
 		return
 	}
-	room := drawRoom()
+	known := &shape{rid: wanted.rid, room: drawRoom(), acceptedNS: accepted}
+	if known.rid == "" {
+		known.rid = rand.Text()
+	}
 	ctx, cancel := context.WithTimeout(call.Context(), r.timeout)
 	defer cancel()
-	done, err := r.ask(ctx, room, wanted, accepted)
+	to := &events{w: w}
+	err = r.ask(ctx, known, wanted, to)
 	switch {
 	case err == nil:
-		answer(w, http.StatusOK, done)
-	case call.Context().Err() != nil:
-		r.abort(room, "the caller hung up")
+		return
+	case call.Context().Err() != nil || errors.Is(err, errHungUp):
+		r.abort(known.room, errHungUp.Error())
+		return
 	case ctx.Err() != nil:
-		r.abort(room, fmt.Sprintf("not done in %g s", r.timeout.Seconds()))
-		fail(w, &refusal{504, fmt.Sprintf("room %d was not done in %g s", room, r.timeout.Seconds())}, room)
+		r.abort(known.room, fmt.Sprintf("not done in %g s", r.timeout.Seconds()))
+		err = &refusal{504, fmt.Sprintf("room %d was not done in %g s", known.room, r.timeout.Seconds())}
 	default:
-		r.abort(room, err.Error())
-		fail(w, err, room)
+		r.abort(known.room, err.Error())
+	}
+	if to.begun {
+		to.fail(err, known.room)
+	} else {
+		fail(w, err, known.room)
 	}
 }
 
-// ask has a prefill engine compute the prompt, and a decode engine the answer.
-func (r *router) ask(ctx context.Context, room int64, wanted *request, accepted int64) (*generated, error) {
+// ask has a prefill engine compute the prompt, and a decode engine the answer, which goes to the caller.
+func (r *router) ask(ctx context.Context, known *shape, wanted *request, to *events) error {
 	prefill, decode, err := r.engines.pick(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	body := map[string]any{"room": room, "sampling_params": wanted.sampling, "text": wanted.text}
+	body := map[string]any{"room": known.room, "sampling_params": wanted.sampling, "text": wanted.text}
 	var prompt struct {
 		Tokens int `json:"tokens"`
 	}
 	if err := post(ctx, prefill.url+"/prefill", body, &prompt); err != nil {
-		return nil, err
+		return err
 	}
+	known.promptTokens = prompt.Tokens
 	delete(body, "text")
 	body["tokens"], body["prefill_engine"] = prompt.Tokens, prefill.id
+	if wanted.stream {
+		body["stream"] = true
+		return stream(ctx, decode.url+"/decode", body, known, to)
+	}
 	var done decoded
 	if err := post(ctx, decode.url+"/decode", body, &done); err != nil {
-		return nil, err
+		return err
 	}
-	rid := wanted.rid
-	if rid == "" {
-		rid = rand.Text()
-	}
-	return inSGLangsShape(rid, room, prompt.Tokens, accepted, &done), nil
+	answer(to.w, http.StatusOK, known.whole(&done))
+	return nil
 }
 
 // abort tells everybody in the room, without making the caller wait.
@@ -116,51 +129,22 @@ func drawRoom() int64 {
 	return drawn.Int64() + 1
 }
 
-// post asks an engine. Its error, or its silence, comes as a refusal.
-func post(ctx context.Context, url string, body, into any) error {
-	raw, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	call, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(raw))
-	if err != nil {
-		return &refusal{502, err.Error()}
-	}
-	call.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(call)
-	if err != nil {
-		return &refusal{502, err.Error()}
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		var said struct {
-			Error struct {
-				Message string `json:"message"`
-			} `json:"error"`
-		}
-		if err := json.NewDecoder(response.Body).Decode(&said); err != nil {
-			return &refusal{502, fmt.Sprintf("%s: %s", url, response.Status)}
-		}
-		return &refusal{response.StatusCode, said.Error.Message}
-	}
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		return &refusal{502, fmt.Sprintf("%s: %v", url, err)}
-	}
-	return nil
-}
-
 // fail answers in the shape of SGLang's errors; room is 0 if none was given.
 func fail(w http.ResponseWriter, err error, room int64) {
-	said := map[string]any{"message": err.Error()}
-	if room != 0 {
-		said["room"] = room
-	}
 	status := http.StatusServiceUnavailable // the service is away
 	var refused *refusal
 	if errors.As(err, &refused) {
 		status = refused.status
 	}
-	answer(w, status, map[string]any{"error": said})
+	answer(w, status, failure(err, room))
+}
+
+func failure(err error, room int64) map[string]any {
+	said := map[string]any{"message": err.Error()}
+	if room != 0 {
+		said["room"] = room
+	}
+	return map[string]any{"error": said}
 }
 
 func answer(w http.ResponseWriter, status int, body any) {

@@ -271,7 +271,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		`{}`:                                       "text: a string is wanted, not nothing",
 		`{"text": 7}`:                              "text: a string is wanted, not 7",
 		`{"text": "a", "rid": null}`:               "rid: a string is wanted, not null",
-		`{"text": "a", "stream": true}`:            "stream: not supported (value true)",
+		`{"text": "a", "stream": 1}`:               "stream: true or false is wanted, not 1",
 		`{"text": "a", "lora_path": "x"}`:          `lora_path: not supported (value "x")`,
 		`{"text": "a", "sampling_params": [1]}`:    "sampling_params: an object is wanted, not [1]",
 		sampled(`"temperature": 0.7`):              "sampling_params.temperature: only 0 (greedy) is supported, not 0.7",
@@ -282,6 +282,7 @@ func TestBadRequestsAreRefusedByName(t *testing.T) {
 		sampled(`"temperature": 0`):                "",
 		`{"text": "a", "sampling_params": null}`:   "",
 		`{"text": "a", "stream": false}`:           "",
+		`{"text": "a", "stream": true}`:            "",
 		sampled(`"max_new_tokens": 99999999999.0`): "sampling_params.max_new_tokens: a positive integer",
 	} {
 		_, err := parse(strings.NewReader(body))

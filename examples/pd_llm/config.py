@@ -1,6 +1,6 @@
 """The shape of a Llama-architecture model, apart from its weights."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +69,9 @@ SMOLLM2 = ModelConfig(
     eos=2,
 )
 """The model of the demo; the figures are those of its GGUF."""
+
+RANDOM = replace(SMOLLM2, name="random", layers=4)
+"""The same with fewer layers and weights drawn from a seed: nothing to download, and as good for moving its KV."""
+
+MODELS = {"smollm2": SMOLLM2, "random": RANDOM}
+"""What `--model` takes."""

@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -32,6 +33,8 @@ class DecodeJob(Job):
     new_tokens: int
     answer: "Future[Answer]"
     """Ends with an Answer or TransferFailed."""
+    on_token: Callable[[], object]
+    """Called on the model thread when `output` has grown and is not the whole answer yet."""
     output: list[int] = field(default_factory=list, init=False)
     prefill_ended_ns: int = field(default=0, init=False)
     arrived_ns: int = field(default=0, init=False)
@@ -57,6 +60,7 @@ class DecodeScheduler(Scheduler[DecodeJob]):
             self._finish(job)
         else:
             self._turns.append(job)
+            job.on_token()
         return True
 
     def _on_success(self, job: DecodeJob) -> None:
@@ -73,6 +77,7 @@ class DecodeScheduler(Scheduler[DecodeJob]):
             self._finish(job)
         else:
             self._turns.appendleft(job)  # its caller waits for a first sign
+            job.on_token()
 
     def _on_failure(self, job: DecodeJob, message: str) -> None:
         if job in self._turns:

@@ -19,7 +19,7 @@ import aiohttp
 from . import checks, notes, report, stack
 from .checks import Run
 from .children import ChildDied, Children
-from .config import SMOLLM2
+from .config import MODELS
 from .damage import Damage
 from .prompts import waves
 from .result import Result, from_response
@@ -33,8 +33,9 @@ Say = Callable[[str], None]
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make demo ARGS=", description=__doc__)
+    parser.add_argument("--model", choices=MODELS, default="smollm2", help="random: weights from a seed")
     parser.add_argument("--tp", type=int, choices=[1, 3], default=1, help="ranks of each engine (default 1)")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: prefill on GPU 0, decode on 1")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: GPU 0, decode on 1 if there")
     parser.add_argument("--router", choices=ROUTERS, default="python", help="whose /generate (default python)")
     parser.add_argument("--prompts", type=int, metavar="N", help="only the first N prompts")
     parser.add_argument("--new-tokens", type=int, default=16, metavar="N", help="tokens of each answer (default 16)")
@@ -58,11 +59,17 @@ async def demo(args: argparse.Namespace, folder: Path) -> int:
     """Run it in an empty folder; gives the exit status."""
     say: Say = (lambda _: None) if args.json else lambda line: print(line, flush=True)
     end_on_sigterm()
-    await asyncio.to_thread(stack.set_up, say)
+    await asyncio.to_thread(stack.set_up, args.model, say)
     evidence = folder / "evidence"
     evidence.mkdir()
     options = Options(
-        tp=args.tp, device=args.device, timeout_s=300, evidence=evidence, damage=args.damage, router=args.router
+        model=args.model,
+        tp=args.tp,
+        device=args.device,
+        timeout_s=300,
+        evidence=evidence,
+        damage=args.damage,
+        router=args.router,
     )
     prompts = waves(args.prompts)
     began = time.monotonic()
@@ -121,13 +128,13 @@ async def compare(children: Children, folder: Path, options: Options, results: l
         files = {name: folder / f"{name}.json" for name in ("requests", "out")}
         files["requests"].write_text(json.dumps(requests))
         command = [sys.executable, "-m", "examples.pd_llm.reference"]
-        command += ["--device", stack.placement(options.device)["decode"]]
+        command += ["--model", options.model, "--device", stack.placement(options.device)["decode"]]
         command += ["--requests", str(files["requests"]), "--out", str(files["out"])]
         await children.start("reference", command, stack.ENVIRONMENT)
         await children.finish("reference")
         expected = json.loads(files["out"].read_text())
     return Run(
-        config=SMOLLM2,
+        config=MODELS[options.model],
         tp=options.tp,
         page_tokens=PAGE_TOKENS,
         results=results,

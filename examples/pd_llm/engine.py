@@ -13,8 +13,8 @@ import torch
 from kvtransfer import KVManager, PagedGroup, Part, SlotGroup, Topology
 from kvtransfer import Rank as Position
 
-from . import tokenizer, weights, weights_file
-from .config import SMOLLM2
+from . import vocabulary, weights
+from .config import MODELS, ModelConfig
 from .damage import Damage
 from .decode_rank import DecodeRank
 from .decode_scheduler import DecodeScheduler
@@ -36,6 +36,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m examples.pd_llm.engine", description=__doc__)
     parser.add_argument("--role", choices=["prefill", "decode"], required=True, help="also the engine's id")
     parser.add_argument("--service", required=True, metavar="HOST:PORT", help="kvservice")
+    parser.add_argument("--model", choices=MODELS, default="smollm2", help="what to serve (default smollm2)")
     parser.add_argument("--host", default="127.0.0.1", help="of rank 0's HTTP end (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=0, help="of rank 0's HTTP end; 0: any (default)")
     parser.add_argument("--tp", type=int, default=1, help="ranks of each engine, a divisor of 3 (default 1)")
@@ -58,22 +59,24 @@ def main() -> None:
     torch.set_num_threads(1)  # more threads, other bits
     group: Group = Alone() if args.tp == 1 else Processes(args.rank, args.tp, args.rendezvous)
     device = torch.device(args.device)
-    share = SMOLLM2.kv_heads // args.tp
-    pool = KVPool(
-        SMOLLM2, args.pages, PAGE_TOKENS, args.slots, range(args.rank * share, (args.rank + 1) * share), device
-    )
-    loaded = {name: tensor.to(device) for name, tensor in weights.load(weights_file.prepare()).items()}
-    model = Model(SMOLLM2, loaded, pool, group)
-    rank = build_rank(args, model, pool, group)
+    config = MODELS[args.model]
+    share = config.kv_heads // args.tp
+    heads = range(args.rank * share, (args.rank + 1) * share)
+    pool = KVPool(config, args.pages, PAGE_TOKENS, args.slots, heads, device)
+    loaded = {name: tensor.to(device) for name, tensor in weights.of(config).items()}
+    model = Model(config, loaded, pool, group)
+    rank = build_rank(args, config, model, pool, group)
     if args.rank == 0:
-        asyncio.run(lead(args, rank, pool))
+        asyncio.run(lead(args, config, rank, pool))
     else:
         for ended_by_rank_0 in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ended_by_rank_0, signal.SIG_IGN)
         follow(rank)
 
 
-def build_rank(args: argparse.Namespace, model: Model, pool: KVPool, group: Group) -> PrefillRank | DecodeRank:
+def build_rank(
+    args: argparse.Namespace, config: ModelConfig, model: Model, pool: KVPool, group: Group
+) -> PrefillRank | DecodeRank:
     """Register with kvservice and join what the commands need."""
     if args.damage is Damage.NO_MOVER and args.role == "prefill":
         disable_mover()
@@ -83,8 +86,8 @@ def build_rank(args: argparse.Namespace, model: Model, pool: KVPool, group: Grou
         role=args.role,
         topology=Topology(args.tp, 1, 1),
         rank=Position(args.rank, 0, 0),
-        model=SMOLLM2.name,
-        groups=describe(pool),
+        model=config.name,
+        groups=describe(config, pool),
     )
     seed = 2 * args.rank + (args.role == "decode")  # so that no two ranks use the same pages for a room
     pages = Indices(args.pages, seed, reuse=args.evidence is None)
@@ -96,12 +99,12 @@ def build_rank(args: argparse.Namespace, model: Model, pool: KVPool, group: Grou
     return DecodeRank(model, pool, pages, slots, manager, group, evidence, damaged)
 
 
-def describe(pool: KVPool) -> list[PagedGroup | SlotGroup]:
+def describe(config: ModelConfig, pool: KVPool) -> list[PagedGroup | SlotGroup]:
     """The pool as KVTransfer sees it: K and V pages by layer and head, and the aux rows."""
     kv = [
         Part(
             name, dict(enumerate(tensors)), "token_head",
-            total_heads=SMOLLM2.kv_heads, first_head=pool.heads.start, head_count=len(pool.heads),
+            total_heads=config.kv_heads, first_head=pool.heads.start, head_count=len(pool.heads),
         )
         for name, tensors in (("k", pool.k), ("v", pool.v))
     ]  # fmt: skip
@@ -109,16 +112,16 @@ def describe(pool: KVPool) -> list[PagedGroup | SlotGroup]:
     return [PagedGroup("kv", pool.page_tokens, kv), SlotGroup("aux", aux)]
 
 
-async def lead(args: argparse.Namespace, rank: PrefillRank | DecodeRank, pool: KVPool) -> None:
+async def lead(args: argparse.Namespace, config: ModelConfig, rank: PrefillRank | DecodeRank, pool: KVPool) -> None:
     """Rank 0: HTTP here, the model in a thread, until SIGTERM or SIGINT, or until the model's thread dies."""
     http: EngineHttp
     scheduler: PrefillScheduler | DecodeScheduler
     if isinstance(rank, PrefillRank):
         scheduler = PrefillScheduler(rank, args.max_rooms)
-        http = PrefillHttp(scheduler, SMOLLM2, pool, tokenizer.load())
+        http = PrefillHttp(scheduler, config, pool, vocabulary.load(config))
     else:
-        scheduler = DecodeScheduler(rank, args.max_rooms, SMOLLM2.eos)
-        http = DecodeHttp(scheduler, SMOLLM2, pool, tokenizer.load())
+        scheduler = DecodeScheduler(rank, args.max_rooms, config.eos)
+        http = DecodeHttp(scheduler, config, pool, vocabulary.load(config))
     await serve_beside(http.app(), args.host, args.port, scheduler.run, scheduler.stop)
 
 

@@ -1,5 +1,11 @@
 """What a request can run into, each with the HTTP status that says so."""
 
+import json
+from typing import Any
+
+_SHOWN = 100
+"""Characters of a caller's value that a message repeats."""
+
 
 class RequestError(Exception):
     """Root of these; the message is for the caller."""
@@ -29,3 +35,9 @@ class Busy(RequestError):
     """As many rooms are held as may be."""
 
     status = 503
+
+
+def shown(value: Any) -> str:
+    """A value of a caller's JSON as a message repeats it: in JSON, and not at any length."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -9,6 +9,8 @@ import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -17,21 +19,28 @@ from kvtransfer.client import Client
 from kvtransfer.errors import KVTransferError
 
 from . import sampling
+from .engine_client import EngineRefused, ask, ask_for_lines
 from .http_process import serve
-from .json_http import error, errors_as_json, json_body, str_field
-from .request_errors import BadRequest
+from .json_http import bool_field, error, error_body, errors_as_json, json_body, str_field
+from .request_errors import BadRequest, shown
+from .sglang_shape import Shape
+from .streaming import DONE, EVENTS, Streamed, event
 
 _FIELDS = {"text", "sampling_params", "rid", "stream"}
 _MESSAGE_LIMIT = 1024
 """Characters that an Abort may say."""
+_LINE_BYTES = 1 << 20
+"""Of a whole answer in JSON: the model's context has at most 8192 tokens."""
 
 
-class EngineRefused(Exception):
-    """An engine answered with an error, whose message this is, or not at all."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller wants."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    text: str
+    sampling_params: Any
+    rid: str
+    stream: bool
 
 
 class Router:
@@ -51,49 +60,52 @@ class Router:
     async def _session(self, _: web.Application) -> AsyncIterator[None]:
         # No limits of its own: each generation has a timeout, and an engine answers when the text is complete.
         connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as self._http:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=_LINE_BYTES) as self._http:
             yield
             await asyncio.gather(*self._aborts)
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.json_response({"ready": True})
 
-    async def _generate(self, request: web.Request) -> web.Response:
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
         accepted_ns = time.monotonic_ns()
-        body = await json_body(request)
-        text = str_field(body, "text")
-        for name, value in body.items():
-            if name not in _FIELDS or (name == "stream" and value is not False):
-                raise BadRequest(f"{name}: not supported (value {value!r})")
-        sampling.parse(body.get("sampling_params"))
-        rid = str_field(body, "rid") if "rid" in body else uuid.uuid4().hex
+        asked = read(await json_body(request))
         room = secrets.randbelow(2**63 - 1) + 1
+        events = Streamed(request, EVENTS)
         try:
             async with asyncio.timeout(self._timeout_s):
-                wanted = {"room": room, "sampling_params": body.get("sampling_params")}
-                prompt = await self._post(f"{self._prefill}/prefill", wanted | {"text": text})
-                tokens = {"tokens": prompt["tokens"], "prefill_engine": "prefill"}
-                answer = await self._post(f"{self._decode}/decode", wanted | tokens)
-        except asyncio.CancelledError:
+                wanted = {"room": room, "sampling_params": asked.sampling_params}
+                prompt = await ask(self._http, f"{self._prefill}/prefill", wanted | {"text": asked.text})
+                wanted |= {"tokens": prompt["tokens"], "prefill_engine": "prefill"}
+                shape = Shape(asked.rid, room, prompt["tokens"], accepted_ns)
+                if not asked.stream:
+                    return web.json_response(shape.whole(await ask(self._http, f"{self._decode}/decode", wanted)))
+                await self._stream(events, shape, wanted)
+        except (asyncio.CancelledError, ConnectionError):
             self._abort(room, "the caller hung up")
             raise
         except TimeoutError:
+            refused = EngineRefused(504, f"room {room} was not done in {self._timeout_s:g} s")
             self._abort(room, f"not done in {self._timeout_s:g} s")
-            return error(504, f"room {room} was not done in {self._timeout_s:g} s", room=room)
-        except EngineRefused as refused:
+        except EngineRefused as failed:
+            refused = failed
             self._abort(room, str(refused))
+        else:
+            return await events.end()
+        if not events.begun:
             return error(refused.status, str(refused), room=room)
-        return web.json_response(in_sglangs_shape(rid, room, prompt["tokens"], accepted_ns, answer))
+        await events.send(event(error_body(str(refused), room=room)) + DONE)
+        return await events.end()
 
-    async def _post(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        try:
-            async with self._http.post(url, json=body) as response:
-                answer: dict[str, Any] = await response.json()
-        except aiohttp.ClientError as failed:
-            raise EngineRefused(502, f"{url}: {failed}") from failed
-        if response.status != 200:
-            raise EngineRefused(response.status, answer["error"]["message"])
-        return answer
+    async def _stream(self, events: Streamed, shape: Shape, wanted: dict[str, Any]) -> None:
+        """Pass the answer on as it grows."""
+        lines = ask_for_lines(self._http, f"{self._decode}/decode", wanted | {"stream": True})
+        async with aclosing(lines):
+            async for line in lines:
+                if "finish_reason" in line:
+                    await events.send(event(shape.whole(line)) + DONE)
+                else:
+                    await events.send(event(shape.part(line)))
 
     def _abort(self, room: int, message: str) -> None:
         """Tell everybody in the room, without making the caller wait."""
@@ -108,37 +120,22 @@ class Router:
             print(f"room {room} was not aborted: {error}", flush=True)
 
 
-def in_sglangs_shape(
-    rid: str, room: int, prompt_tokens: int, accepted_ns: int, answer: dict[str, Any]
-) -> dict[str, Any]:
-    """What `/generate` answers. Times are in seconds.
+def read(body: dict[str, Any]) -> Asked:
+    """Read a request.
 
-    Ours beside SGLang's fields: `room`, and `time_to_first_token` with its parts, from the request's arrival to the end
-    of the first decode step.
+    Raises:
+        BadRequest: It asks for what is not supported, which is named.
     """
-    stages = {
-        "prefill": answer["prefill_ended_ns"] - accepted_ns,
-        "transfer": answer["arrived_ns"] - answer["prefill_ended_ns"],
-        "check": answer["checked_ns"] - answer["arrived_ns"],
-        "first_decode_step": answer["stepped_ns"] - answer["checked_ns"],
-    }
-    return {
-        "text": answer["text"],
-        "output_ids": answer["output_ids"],
-        "meta_info": {
-            "id": rid,
-            "finish_reason": answer["finish_reason"],
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": len(answer["output_ids"]),
-            "cached_tokens": 0,
-            "e2e_latency": (time.monotonic_ns() - accepted_ns) / 1e9,
-            "room": room,
-            "time_to_first_token": {
-                "total": (answer["stepped_ns"] - accepted_ns) / 1e9,
-                **{name: ns / 1e9 for name, ns in stages.items()},
-            },
-        },
-    }
+    for name, value in body.items():
+        if name not in _FIELDS:
+            raise BadRequest(f"{name}: not supported (value {shown(value)})")
+    sampling.parse(body.get("sampling_params"))
+    return Asked(
+        text=str_field(body, "text"),
+        sampling_params=body.get("sampling_params"),
+        rid=str_field(body, "rid") if "rid" in body else uuid.uuid4().hex,
+        stream=bool_field(body, "stream"),
+    )
 
 
 async def main() -> None:

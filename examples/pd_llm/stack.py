@@ -9,8 +9,9 @@ from typing import Any
 
 import aiohttp
 
-from . import routers, tokenizer, weights_file
+from . import routers
 from .children import Children
+from .config import MODELS, SMOLLM2
 from .damage import Damage
 
 ROLES = ("prefill", "decode")
@@ -38,6 +39,8 @@ class Ports:
 class Options:
     """What kind of stack."""
 
+    model: str = "smollm2"
+    """One of `config.MODELS`."""
     tp: int = 1
     device: str = "cpu"
     """`cpu` or `cuda`."""
@@ -66,14 +69,22 @@ class Stack:
 
 
 def placement(device: str) -> dict[str, str]:
-    """The torch device of each engine: with `cuda`, prefill has GPU 0 and decode GPU 1."""
-    return {role: f"cuda:{gpu}" if device == "cuda" else device for gpu, role in enumerate(ROLES)}
+    """The torch device of each engine: with `cuda`, prefill has GPU 0 and decode GPU 1, or 0 if there is no other."""
+    if device != "cuda":
+        return dict.fromkeys(ROLES, device)
+    import torch  # only here: it takes seconds
+
+    last = max(torch.cuda.device_count() - 1, 0)
+    return {role: f"cuda:{min(gpu, last)}" for gpu, role in enumerate(ROLES)}
 
 
-def set_up(say: Callable[[str], None]) -> None:
+def set_up(model: str, say: Callable[[str], None]) -> None:
     """Make what all processes map or read, unless it is there."""
-    weights_file.prepare(say=say)
-    tokenizer.load()
+    if MODELS[model] is SMOLLM2:
+        from . import tokenizer, weights_file  # only here: a random model does without their packages
+
+        weights_file.prepare(say=say)
+        tokenizer.load()
 
 
 async def start(children: Children, folder: Path, options: Options) -> Stack:
@@ -95,7 +106,16 @@ async def start(children: Children, folder: Path, options: Options) -> Stack:
         for rank in range(options.tp):
             name = f"{role}-tp{rank}"
             command = [python, "-m", "examples.pd_llm.engine", "--role", role, "--service", service]
-            command += ["--tp", str(options.tp), "--rank", str(rank), "--device", devices[role]]
+            command += [
+                "--model",
+                options.model,
+                "--tp",
+                str(options.tp),
+                "--rank",
+                str(rank),
+                "--device",
+                devices[role],
+            ]
             command += ["--rendezvous", str(folder / role), "--port", str(getattr(options.ports, role))]
             command += ["--evidence", str(options.evidence)] if options.evidence else []
             command += ["--break", options.damage] if options.damage else []

@@ -1,6 +1,7 @@
 """SmolLM2's tokenizer, built from the vocabulary and merges in its GGUF: single digits, then byte-level BPE."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -8,6 +9,20 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from .weights_file import CACHE, find_gguf
 
 _CONTROL = 3  # tokenizer.ggml.token_type of <|im_start|> and the like
+
+
+class SmolLM2Words:
+    """The tokenizer as the engines use it: a `Vocabulary`."""
+
+    def __init__(self) -> None:
+        self._tokenizer = load()
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(ids))
 
 
 def load(cache: Path = CACHE) -> Tokenizer:

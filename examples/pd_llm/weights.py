@@ -8,10 +8,26 @@ import numpy as np
 import torch
 
 from .config import SMOLLM2, ModelConfig
-from .weights_file import offsets
+from .weights_file import offsets, prepare
 
 Weights = dict[str, torch.Tensor]
 """fp32 tensors by the names of `ModelConfig.shapes()`."""
+
+_SEED = 135
+
+
+def of(config: ModelConfig) -> Weights:
+    """The weights of a model, in host memory: SmolLM2's own, another's from a seed."""
+    return load(prepare()) if config is SMOLLM2 else draw(config)
+
+
+def draw(config: ModelConfig) -> Weights:
+    """Weights that keep activations near 1, the same in each process."""
+    random = torch.Generator().manual_seed(_SEED)
+    return {
+        name: torch.ones(shape) if name.endswith("norm") else torch.randn(shape, generator=random) / shape[-1] ** 0.5
+        for name, shape in config.shapes().items()
+    }
 
 
 def load(path: Path, config: ModelConfig = SMOLLM2) -> Weights:

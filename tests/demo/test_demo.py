@@ -102,6 +102,26 @@ def test_ctrl_c_ends_every_process() -> None:
         end(process)
 
 
+def test_ctrl_c_in_the_middle_of_a_request_ends_every_process() -> None:
+    process = start("demo", "--model", "random", "--new-tokens", "2000")
+    try:
+        assert process.stdout
+        assert any(line.startswith("asking") for line in process.stdout)
+        children = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (1, "demo: interrupted; every process has ended\n")
+        wait_until_ended(children)
+    finally:
+        end(process)
+
+
+def test_a_random_model_is_right_too() -> None:
+    status, report = run("--model", "random", "--prompts", "3", "--new-tokens", "4")
+    assert (status, report["ok"], wrong(report)) == (0, True, set())
+    assert all(len(request["output_ids"]) == 4 for request in report["requests"])
+
+
 def test_a_rank_that_dies_ends_everything_and_is_named() -> None:
     process = start("demo")
     try:

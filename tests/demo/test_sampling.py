@@ -18,9 +18,9 @@ def test_the_number_of_tokens_can_be_said() -> None:
     [
         ({"top_p": 0.9}, r"sampling_params\.top_p: not supported \(value 0\.9\)"),
         ({"temperature": 0.7}, r"sampling_params\.temperature: only 0 .* not 0\.7"),
-        ({"temperature": False}, r"sampling_params\.temperature: .* not False"),
+        ({"temperature": False}, r"sampling_params\.temperature: .* not false"),
         ({"max_new_tokens": 0}, r"sampling_params\.max_new_tokens: .* not 0"),
-        ({"max_new_tokens": "9"}, r"sampling_params\.max_new_tokens: .* not '9'"),
+        ({"max_new_tokens": "9"}, r"sampling_params\.max_new_tokens: .* not \"9\""),
         ([1], r"sampling_params: an object is wanted, not \[1\]"),
     ],
 )

@@ -1,12 +1,17 @@
 """`make serve`, asked over HTTP as a user would."""
 
 import asyncio
+import contextlib
+import json
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,6 +20,8 @@ import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.v1.service_pb2_grpc import KVTransferStub
 
+from examples.pd_llm import routers
+from examples.pd_llm.stack import until
 from examples.pd_llm.weights import Weights
 from tests.demo.programs import descendants, end, start, wait_until_ended
 
@@ -26,6 +33,8 @@ ANY_PORTS = [option for name in ("router", "prefill", "decode", "service") for o
 class Service:
     router: str
     kvservice: str
+    engines: dict[str, str]
+    """Addresses of `prefill` and `decode`."""
 
     def generate(self, body: Any, timeout_s: float = 60) -> tuple[int, dict[str, Any]]:
         return asyncio.run(self.ask(body, timeout_s))
@@ -38,6 +47,29 @@ class Service:
         ):
             return response.status, await response.json()
 
+    def stream(self, router: str, text: str, new_tokens: int) -> list[dict[str, Any]]:
+        """The events of a whole answer."""
+        return asyncio.run(self._stream(router, text, new_tokens))
+
+    async def _stream(self, router: str, text: str, new_tokens: int) -> list[dict[str, Any]]:
+        body = {"text": text, "sampling_params": {"max_new_tokens": new_tokens}, "stream": True}
+        async with aiohttp.ClientSession() as http, http.post(f"{router}/generate", json=body) as response:
+            said = (await response.text()).split("\n\n")
+        assert said[-2:] == ["data: [DONE]", ""]
+        return [json.loads(data.removeprefix("data: ")) for data in said[:-2]]
+
+    async def hang_up(self, router: str, text: str, new_tokens: int) -> None:
+        """Read the first event of an answer and no more."""
+        body = {"text": text, "sampling_params": {"max_new_tokens": new_tokens}, "stream": True}
+        async with aiohttp.ClientSession() as http, http.post(f"{router}/generate", json=body) as response:
+            assert json.loads((await response.content.readline()).removeprefix(b"data: "))["output_ids"]
+
+    async def wait_until_idle(self, timeout_s: float) -> None:
+        """Until the engines hold no room."""
+        async with asyncio.timeout(timeout_s), aiohttp.ClientSession() as http:
+            for url in self.engines.values():
+                await until(http, url, lambda health: health["rooms"] == 0)
+
     def transfers(self) -> list[pb.Transfer]:
         with grpc.insecure_channel(self.kvservice) as channel:
             return list(KVTransferStub(channel).ListTransfers(pb.ListTransfersRequest(), timeout=5).transfers)
@@ -47,13 +79,7 @@ class Service:
 def service(model_weights: Weights) -> Iterator[Service]:
     process = start("serve", *ANY_PORTS)
     try:
-        assert process.stdout
-        for line in process.stdout:
-            if found := re.match(r"serving: kvservice (\S+), router (\S+);", line):
-                break
-        else:
-            pytest.fail(process.communicate()[1])
-        yield Service(found[2], found[1])
+        yield serving(process)
         children = descendants(process.pid)
         assert len(children) == 4
         process.send_signal(signal.SIGINT)
@@ -63,6 +89,67 @@ def service(model_weights: Weights) -> Iterator[Service]:
         wait_until_ended(children)
     finally:
         end(process)
+
+
+def serving(process: "subprocess.Popen[str]") -> Service:
+    """What `make serve` serves, once it does."""
+    assert process.stdout
+    engines = {}
+    for line in process.stdout:
+        if log := re.match(r"(prefill|decode)-tp0 has pid \d+ and log (.+)", line):
+            listening = re.search(r"listening on (\S+)", Path(log[2]).read_text())
+            assert listening
+            engines[log[1]] = listening[1]
+        if found := re.match(r"serving: kvservice (\S+), router (\S+);", line):
+            return Service(found[2], found[1], engines)
+    pytest.fail(process.communicate()[1])
+
+
+@pytest.fixture(scope="module", params=routers.ROUTERS)
+def router(service: Service, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of each router, before the same engines."""
+    if request.param == "python":
+        yield service.router
+        return
+    if shutil.which("go") is None and not Path("/usr/local/go/bin/go").exists():
+        pytest.skip("there is no Go toolchain")
+    engines = [f"--{role}={url}" for role, url in service.engines.items()]
+    command = [*routers.command("go"), "--service", service.kvservice, *engines]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield process.stdout.readline().split()[-1]
+        process.terminate()
+
+
+def test_a_streamed_answer_is_the_same_as_one_that_is_not(service: Service, router: str) -> None:
+    _, whole = service.generate({"text": PROMPT, "sampling_params": {"max_new_tokens": 9}})
+    *parts, last = service.stream(router, PROMPT, 9)
+    assert (last["text"], last["output_ids"]) == (whole["text"], whole["output_ids"])
+    assert last["meta_info"].keys() == whole["meta_info"].keys()
+    assert last["meta_info"]["finish_reason"] == {"type": "length", "length": 9}
+    assert parts
+    for part, following in zip(parts, [*parts[1:], last], strict=True):
+        assert following["text"].startswith(part["text"])
+        assert following["output_ids"][: len(part["output_ids"])] == part["output_ids"]
+        assert len(following["output_ids"]) > len(part["output_ids"])
+        assert part["meta_info"]["finish_reason"] is None
+
+
+def test_a_character_of_several_tokens_comes_when_it_is_whole(service: Service, router: str) -> None:
+    question = "<|im_start|>user\nRepeat after me: 🦜🦜🦜<|im_end|>\n<|im_start|>assistant\n🦜"
+    events = service.stream(router, question, 12)
+    assert "🦜" in events[-1]["text"]
+    assert not any("\ufffd" in event["text"] for event in events[:-1])
+
+
+def test_who_hangs_up_in_the_middle_of_a_stream_ends_its_generation(service: Service, router: str) -> None:
+    """2000 tokens would take minutes."""
+
+    async def run() -> None:
+        await service.hang_up(router, PROMPT, 2000)
+        await service.wait_until_idle(timeout_s=15)
+
+    asyncio.run(run())
 
 
 def test_an_answer_has_sglang_s_shape(service: Service) -> None:
@@ -97,8 +184,7 @@ def test_an_answer_ends_where_the_model_ends_it(service: Service) -> None:
     ("body", "message"),
     [
         ({"text": PROMPT, "sampling_params": {"top_k": 5}}, "sampling_params.top_k: not supported (value 5)"),
-        ({"text": PROMPT, "stream": True}, "stream: not supported (value True)"),
-        ({"text": ["a", "b"]}, "text: a string is wanted, not ['a', 'b']"),
+        ({"text": ["a", "b"]}, 'text: a string is wanted, not ["a", "b"]'),
         ({"text": ""}, "text: must not be empty"),
         ([], "body: an object is wanted, not []"),
     ],
@@ -148,3 +234,34 @@ def test_a_taken_port_is_named() -> None:
     assert process.returncode == 1
     assert "kvservice ended with status 1" in err
     assert str(port) in err
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_ctrl_c_in_the_middle_of_a_request_ends_everything(stream: bool) -> None:
+    process = start("serve", "--model", "random", *ANY_PORTS)
+    try:
+        service = serving(process)
+        children = descendants(process.pid)
+        asyncio.run(interrupt(process, service, stream))
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, err) == (0, "")
+        assert out.endswith("serve: every process has ended\n")
+        wait_until_ended(children)
+    finally:
+        end(process)
+
+
+async def interrupt(process: "subprocess.Popen[str]", service: Service, stream: bool) -> None:
+    """Ctrl-C while an answer that takes a minute is on its way; its caller hears of the end."""
+    body = {"text": PROMPT, "sampling_params": {"max_new_tokens": 3900}, "stream": stream}
+
+    async def ask() -> bytes:
+        async with http.post(f"{service.router}/generate", json=body) as response:
+            return await response.read()
+
+    async with asyncio.timeout(30), aiohttp.ClientSession() as http:
+        asking = asyncio.create_task(ask())
+        await until(http, service.engines["decode"], lambda health: health["rooms"] == 1)
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(aiohttp.ClientError):  # it is hung up on, if not told
+            assert b'"error"' in await asking
