@@ -37,7 +37,7 @@ func (s *shaky) GetServerInfo(ctx context.Context, _ *pb.GetServerInfoRequest) (
 	if deadline, ok := ctx.Deadline(); ok {
 		s.deadlines <- time.Until(deadline)
 	}
-	return &pb.GetServerInfoResponse{Version: "shaky"}, nil
+	return &pb.GetServerInfoResponse{Version: "shaky", Features: []string{"leap", "from the future"}}, nil
 }
 
 func (s *shaky) Abort(ctx context.Context, _ *pb.AbortRequest) (*pb.AbortResponse, error) {
@@ -179,4 +179,11 @@ func selfSigned(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	pool := x509.NewCertPool()
 	pool.AddCert(parsed)
 	return tls.Certificate{Certificate: [][]byte{raw}, PrivateKey: key}, pool
+}
+
+func TestWhatANewerServiceHasBesidesIsNoMatter(t *testing.T) {
+	_, target := serve(t)
+	if err := connect(t, target).Require(t.Context(), "leap"); err != nil {
+		t.Errorf("it has it: %v", err)
+	}
 }

@@ -178,7 +178,7 @@ func (c *Client) ListTransfers(ctx context.Context, request *pb.ListTransfersReq
 	return pages(request.GetPageToken(), fetch)
 }
 
-// GetServerInfo returns version, limits and defaults of the service.
+// GetServerInfo returns version, limits, defaults and features of the service.
 func (c *Client) GetServerInfo(ctx context.Context) (*pb.GetServerInfoResponse, error) {
 	return c.stub.GetServerInfo(ctx, &pb.GetServerInfoRequest{})
 }
