@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -77,6 +78,19 @@ func must[T any](t *testing.T) func(T, error) T {
 			t.Fatal(err)
 		}
 		return value
+	}
+}
+
+// TestTheDocumentationIsTested: each line of code in the package's documentation is in an example that runs.
+func TestTheDocumentationIsTested(t *testing.T) {
+	examples := map[string]bool{}
+	for _, line := range strings.Split(string(must[[]byte](t)(os.ReadFile("example_test.go"))), "\n") {
+		examples[strings.TrimSpace(line)] = true
+	}
+	for _, line := range strings.Split(string(must[[]byte](t)(os.ReadFile("doc.go"))), "\n") {
+		if code, is := strings.CutPrefix(line, "//\t"); is && !examples[strings.TrimSpace(code)] {
+			t.Errorf("not in an example: %s", code)
+		}
 	}
 }
 
