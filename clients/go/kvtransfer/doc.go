@@ -9,12 +9,18 @@
 //	client, err := kvtransfer.New(target) // such as "127.0.0.1:50051"
 //	ready := &pb.ListEnginesRequest{Role: pb.Role_ROLE_PREFILL, Model: "llama"}
 //	for engine, err := range client.ListEngines(ctx, ready) {
+//		...
+//	}
 //	watched := &pb.WatchRequest{Rooms: []int64{room}, View: pb.TransferView_TRANSFER_VIEW_FULL}
 //	for answer, err := range client.Watch(ctx, watched) {
+//		...
+//	}
 //
 // What fails is an [*Error], to be told apart by [errors.Is] and the Err variables:
 //
 //	if errors.Is(err, kvtransfer.ErrInvalidField) {
+//		...
+//	}
 //
 // A transfer that failed is no error: it is a room whose poll is FAILED, and whose failure says why. A router draws a
 // room's number at random, new for each attempt, hands it to a prefill and to a decode engine, and calls [Client.Abort]
@@ -64,9 +70,12 @@
 //	for _, target := range sender.Targets() {
 //		write, ok := target.Begin()
 //		if !ok { // the lease has lapsed, or the room is to end
+//			...
+//		}
 //		moved := plane.write(target, map[string][]int32{"kv": {0, 1}, "aux": {5}})
 //		write.Done(moved)
 //		err = target.Complete()
+//	}
 //	sender.Close()
 //
 // Pages and slots are the engine's again once [Worker.Released] names their room, and never before: nobody can take back a
@@ -78,8 +87,8 @@
 //
 // # Moving the bytes
 //
-// This package moves none: a [DataPlane], or the caller, does. NIXL is what peers in Python use; with a data plane of
-// one's own both sides need it. It is told whom to meet, and tells what has come; in turn:
+// This package moves none: a [DataPlane], or the caller, does, through NIXL where the peers are in Python. For whoever
+// writes one:
 //
 //   - Before each piece of a write that is handed over, [Target.Begin] is asked: a worker whose lease has lapsed, or whose
 //     room is to end, must write no more. If it says no and the room goes on, it may say yes later.
