@@ -10,6 +10,7 @@ from kvtransfer.peers import link_note
     [
         ("cma", 6.3e9, logging.INFO),
         ("network", 20e9, logging.INFO),
+        ("network", 1.1e9, logging.WARNING),
         ("tcp", 1.7e9, logging.WARNING),
         ("device", 150e9, logging.INFO),
         ("device", 1.2e9, logging.WARNING),

@@ -24,8 +24,8 @@ HELLO_ANSWER_AFTER_S = 2.0
 """A ready peer answers Hello if its own last one is older: with no such limit two would answer each other for ever."""
 
 
-SLOW_DEVICE_BYTES_S = 2e9
-"""Device memory that moves no faster goes through the host: between two processes of one host tcp gave up to 1.8e9."""
+SLOW_BYTES_S = 2e9
+"""What is no faster goes over tcp, or through the host: between two processes of one host that gave up to 1.8e9."""
 
 
 class _State(enum.Enum):
@@ -241,8 +241,16 @@ def _hello(links: Sequence[pb.Link], own_name: str) -> bytes:
 def link_note(worker_id: str, stats: LinkStats) -> tuple[int, str]:
     """What is logged of how bytes reach a worker: its level and its text. A warning where they could go faster."""
     way = f"writes to {worker_id} go over {stats.transport}, {stats.bandwidth_bytes_s / 1e9:.1f} GB/s"
-    if stats.transport == "tcp":
-        return logging.WARNING, f"{way}: on one host UCX's cma would copy faster"
-    if stats.transport == "device" and stats.bandwidth_bytes_s < SLOW_DEVICE_BYTES_S:
-        return logging.WARNING, f"{way}: through the host, it seems; on one host UCX's cuda_ipc would copy faster"
+    slow = stats.bandwidth_bytes_s < SLOW_BYTES_S
+    if stats.transport == "tcp" or (stats.transport in _FASTER and slow):
+        return logging.WARNING, f"{way}: {_FASTER[stats.transport]}"
     return logging.INFO, way
+
+
+_FASTER = {
+    "tcp": "if it is on this host, UCX's cma would be faster and is denied: run both as the same user, in one PID and one"
+    " IPC namespace, dumpable, and with CAP_SYS_PTRACE where ptrace_scope is not 0",
+    "network": "that is tcp, it seems; RDMA would be faster: do UCX_TLS and UCX_NET_DEVICES let it be used?",
+    "device": "through the host, it seems; on one host UCX's cuda_ipc would be faster: it needs one PID namespace",
+}
+"""By transport: what could be faster, and how to get it."""
