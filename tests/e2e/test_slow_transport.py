@@ -81,7 +81,7 @@ def test_a_worker_that_cannot_be_traced_is_reached_by_tcp_and_that_is_told(serve
     ((level, text),) = said
     assert level == "WARNING"
     assert text.startswith(f"writes to {link.worker_id} go over tcp, {link.bandwidth_bytes_s / 1e9:.1f} GB/s: ")
-    for remedy in ("same user", "one PID", "CAP_SYS_PTRACE"):
+    for remedy in ("same user", "one PID", "one IPC", "CAP_SYS_PTRACE"):
         assert remedy in text
 
 

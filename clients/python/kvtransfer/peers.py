@@ -248,8 +248,8 @@ def link_note(worker_id: str, stats: LinkStats) -> tuple[int, str]:
 
 
 _FASTER = {
-    "tcp": "if it is on this host, UCX's cma would be faster and is denied: run both as the same user, in one PID and one"
-    " IPC namespace, dumpable, and with CAP_SYS_PTRACE where ptrace_scope is not 0",
+    "tcp": "if it is on this host, UCX's cma would be faster and is denied: run both as the same user, in one PID and"
+    " one IPC namespace, dumpable, and with CAP_SYS_PTRACE where ptrace_scope is not 0",
     "network": "that is tcp, it seems; RDMA would be faster: do UCX_TLS and UCX_NET_DEVICES let it be used?",
     "device": "through the host, it seems; on one host UCX's cuda_ipc would be faster: it needs one PID namespace",
 }
