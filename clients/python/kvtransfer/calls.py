@@ -19,6 +19,14 @@ from kvtransfer.v1 import service_pb2
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["KVTransfer"]
 TIMEOUT = 10.0
 """Seconds allowed to a call, its retries included, if the client was not told otherwise."""
+RETRIES = {
+    "maxAttempts": 5,  # gRPC allows no more
+    "initialBackoff": "0.1s",
+    "maxBackoff": "2s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+PINGS = (("grpc.keepalive_time_ms", 20_000), ("grpc.keepalive_timeout_ms", 10_000))
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -100,18 +108,10 @@ def channel_options() -> list[tuple[str, Any]]:
         for method in SERVICE.methods
         if method.GetOptions().idempotency_level in repeatable
     ]
-    policy = {
-        "maxAttempts": 5,  # gRPC allows no more
-        "initialBackoff": "0.1s",
-        "maxBackoff": "2s",
-        "backoffMultiplier": 2,
-        "retryableStatusCodes": ["UNAVAILABLE"],
-    }
     return [
         ("grpc.enable_retries", 1),
-        ("grpc.service_config", json.dumps({"methodConfig": [{"name": names, "retryPolicy": policy}]})),
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.service_config", json.dumps({"methodConfig": [{"name": names, "retryPolicy": RETRIES}]})),
+        *PINGS,
     ]
 
 
