@@ -142,7 +142,9 @@ def heartbeat(worker: pb.WorkerRef, *, draining: bool | None = None) -> Call[flo
     `draining` tells routers to send the worker no new rooms, or that they may again; None leaves it as it was.
     Raises WorkerNotFound, StaleEpoch.
     """
-    request = pb.HeartbeatRequest(worker=worker, draining=draining)
+    request = pb.HeartbeatRequest(worker=worker)
+    if draining is not None:
+        request.draining = draining
     return Call("Heartbeat", request, lambda answer: seconds(answer.lease_ttl))
 
 
