@@ -13,7 +13,7 @@ ARGS ?=
 .PHONY: help setup demo serve test check lint type proto proto-check proto-release go-test docker-test grpcurl bench clean
 
 help: ## What can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 # One environment for everything: the lock with hashes, then this project, editable. Rebuilt when a lock changes.
 $(VENV)/.done: requirements/dev.lock requirements/model.lock pyproject.toml
