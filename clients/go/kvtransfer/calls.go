@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	pb "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1"
@@ -69,10 +70,14 @@ func unary(timeout time.Duration) grpc.UnaryClientInterceptor {
 			ctx, cancel = context.WithTimeout(ctx, timeout)
 			defer cancel()
 		}
-		if err := invoke(ctx, method, request, reply, conn, opts...); err != nil {
-			return fromError(err)
+		err := invoke(ctx, method, request, reply, conn, opts...)
+		if err == nil {
+			return nil
 		}
-		return nil
+		if _, unsayable := proto.Marshal(request.(proto.Message)); unsayable != nil { // gRPC calls it an internal error
+			return invalidField("request", "cannot be sent: %v", unsayable)
+		}
+		return fromError(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package kvtransfer
 
 import (
+	"log/slog"
 	"time"
 
 	pb "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1"
@@ -87,12 +88,17 @@ func (r *rooms) releaseTold(release *pb.Release, now time.Duration) {
 	}
 	// A join that a restarted service does not know is free all the same, if its senders have completed it.
 	proven := release.GetState() == pb.Release_STATE_UNKNOWN && room.poll == pollSuccess
-	if (proven || release.GetState() == pb.Release_STATE_FREE) && !room.receiver.free {
+	switch {
+	case (proven || release.GetState() == pb.Release_STATE_FREE) && !room.receiver.free:
 		room.receiver.free, room.receiver.freeAt = true, now
 		if room.poll != pollSuccess && room.receiver.destination != nil {
 			room.receiver.freeAt += r.policy.settle // any end but a Completion may leave bytes in sockets
 		}
 		r.settle(room, now)
+	case release.GetState() == pb.Release_STATE_QUARANTINED && !room.receiver.held:
+		room.receiver.held = true
+		slog.Warn("kvtransfer: pages stay held: a worker went without proof that its writes are over; name its process in "+
+			"exited_instances of its successor once it has exited", "room", room.Room, "worker", release.GetWaitingFor())
 	}
 }
 

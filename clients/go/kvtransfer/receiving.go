@@ -17,6 +17,7 @@ type receiverSide struct {
 	draining    bool             // asked to end: what has arrived is being consumed
 	free        bool             // the service said so, and a settle time runs until freeAt
 	freeAt      time.Duration
+	held        bool // the log has said that its pages wait for proof
 }
 
 // take keeps a completion of this join. False if it is of another offer or room, or no news.

@@ -129,6 +129,12 @@ func TestRefusals(t *testing.T) {
 				return older()
 			},
 		},
+		"a text that is no UTF-8": {
+			kvtransfer.ErrInvalidField, codes.InvalidArgument, "request", "", func() error {
+				_, err := client.Abort(ctx, "\xff", room)
+				return err
+			},
+		},
 		"an answer that is too large": {
 			kvtransfer.ErrLimitReached, codes.ResourceExhausted, "", "", func() error {
 				_, err := client.Abort(ctx, string(make([]byte, 5<<20)), room)

@@ -3,6 +3,7 @@ package kvtransfer
 import (
 	"go/parser"
 	"go/token"
+	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -121,7 +122,7 @@ func TestARoomThatIsGivenUpBeforeItsJoinWasSentIsGivenUpForBoth(t *testing.T) {
 
 func TestTheCoreIsPure(t *testing.T) {
 	allowed := []string{
-		"cmp", "fmt", "maps", "regexp", "slices", "strings", "time", "unicode/utf8", "google.golang.org/protobuf/proto",
+		"cmp", "fmt", "log/slog", "maps", "regexp", "slices", "strings", "time", "unicode/utf8", "google.golang.org/protobuf/proto",
 		"google.golang.org/protobuf/reflect/protoreflect",
 		"google.golang.org/protobuf/types/known/durationpb", "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1",
 	}
@@ -364,6 +365,34 @@ func TestAShortLeaseIsFencedAThirdEarlier(t *testing.T) {
 	r.tick(time.Second)
 	if !r.fenced {
 		t.Error("not fenced")
+	}
+}
+
+func TestWhatKeepsAnEngineWaitingIsInTheLog(t *testing.T) {
+	var said strings.Builder
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&said, nil)))
+	defer slog.SetDefault(before)
+	r := enrolled(0)
+	joined := receiving(r, 1)
+	r.close(joined)
+	for range 2 {
+		r.received(&pb.SessionResponse{
+			Peers: []*pb.PeerChange{{
+				Peer: &pb.Peer{WorkerId: "d", InstanceId: "i"}, Kind: pb.PeerChange_KIND_UNFIT, Message: "page_tokens is 16 and 32",
+			}},
+			Releases: []*pb.Release{{
+				Room: 1, JoinId: joined.joinID, State: pb.Release_STATE_QUARANTINED, WaitingFor: []string{"s"},
+			}},
+		}, 0)
+	}
+	for _, once := range []string{"page_tokens is 16 and 32", "pages stay held"} {
+		if got := strings.Count(said.String(), once); got != 1 {
+			t.Errorf("%q is said %d times", once, got)
+		}
+	}
+	if got := r.takeActions(); len(got) != 0 || len(r.roster.known()) != 0 {
+		t.Errorf("who does not fit is met: %v", got)
 	}
 }
 

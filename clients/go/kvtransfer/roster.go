@@ -2,6 +2,7 @@ package kvtransfer
 
 import (
 	"cmp"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -49,14 +50,21 @@ func (r *roster) changed(change *pb.PeerChange) {
 	case pb.PeerChange_KIND_GONE:
 		r.drop(change.GetPeer().GetInstanceId())
 	case pb.PeerChange_KIND_READY:
-		r.ready(change)
+		if r.enter(change) {
+			r.emit(fetchLinks{change})
+		}
+	case pb.PeerChange_KIND_UNFIT:
+		if r.enter(change) {
+			slog.Warn("kvtransfer: an engine does not fit", "engine", change.GetEngineId(), "cause", change.GetMessage())
+		}
 	}
 }
 
-func (r *roster) ready(change *pb.PeerChange) {
+// enter keeps who is new here; false if it is not.
+func (r *roster) enter(change *pb.PeerChange) bool {
 	instance := change.GetPeer().GetInstanceId()
 	if _, known := r.peers[instance]; known {
-		return
+		return false
 	}
 	// Whoever had the rank before is gone, though its end may have been told while nobody listened.
 	for other, state := range r.peers {
@@ -65,7 +73,7 @@ func (r *roster) ready(change *pb.PeerChange) {
 		}
 	}
 	r.peers[instance] = &peerState{change: change, retryAfter: retryPeerFirst}
-	r.emit(fetchLinks{change})
+	return true
 }
 
 func (r *roster) drop(instance string) {

@@ -223,6 +223,7 @@ func (w *Worker) fetchLinks(change *pb.PeerChange) {
 		answer, err := w.client.GetLinks(w.ctx, request)
 		w.event(func(r *rooms) {
 			if err != nil {
+				slog.Warn("kvtransfer: links not fetched yet", "peer", change.GetPeer().GetWorkerId(), "cause", err)
 				r.roster.failed(change.GetPeer().GetInstanceId(), boottime())
 			} else {
 				r.roster.linksFetched(change, answer)
