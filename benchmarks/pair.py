@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from kvtransfer.client import Client
 
-from benchmarks.processes import Child, Service, kvservice, together
-from benchmarks.raw import Span
+from benchmarks.processes import Child, Service, Span, kvservice, together
 from benchmarks.shapes import Shape
 from benchmarks.worker import Worker
 
@@ -58,6 +57,16 @@ class Pair:
         received = together(self.decodes, "receive", dict(zip(rooms, targets, strict=True)), in_flight)
         together((*self.prefills, *self.decodes), "finish")
         return [overall([spans[room] for spans in received]) for room in received[0]]
+
+    def meet_raw(self) -> None:
+        """Connects the raw agents of the processes, rank by rank."""
+        both = (*self.prefills, *self.decodes)
+        introductions = together(both, "raw.introduction")
+        count = len(self.prefills)
+        for side, other in zip(both, introductions[count:] + introductions[:count], strict=True):
+            side.begin("raw.meet", other)
+        for side in both:
+            side.end()
 
     def numbers(self, count: int) -> list[int]:
         """Rooms that were never used."""
@@ -114,10 +123,5 @@ def met(shape: Shape, processes: int = 1) -> Iterator[Pair]:
 def running(shape: Shape, processes: int = 1) -> Iterator[Pair]:
     """As `met`, with raw agents that have met too."""
     with met(shape, processes) as pair:
-        both = (*pair.prefills, *pair.decodes)
-        introductions = together(both, "raw.introduction")
-        for side, other in zip(both, introductions[processes:] + introductions[:processes], strict=True):
-            side.begin("raw.meet", other)
-        for side in both:
-            side.end()
+        pair.meet_raw()
         yield pair

@@ -1,13 +1,20 @@
 """Memory that pages are moved between: plain numbers that can be checked, laid out as a shape says."""
 
 import mmap
+import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.processes import Span
 from benchmarks.shapes import Shape
+
+if TYPE_CHECKING:  # a peer's environment has neither this project nor what it needs
+    from kvtransfer.memory import Extent
 
 CANARY = np.uint64(0xC0FFEE)
 
@@ -47,6 +54,13 @@ class Pool:
                 self.memory[piece] = self._row ^ keys[:, None]
         self.pages = kind if kind != "transparent huge" else f"{kind} {_huge_percent(self.base)} %"
 
+    @property
+    def extent(self) -> "Extent":
+        """Where it lies."""
+        from kvtransfer.memory import Extent
+
+        return Extent(self.base.ctypes.data, self.base.nbytes, "dram", 0)
+
     def clear(self, pages: Sequence[int]) -> None:
         """Puts the canary back, so that bytes found there afterwards have come since."""
         self.memory[:, pages] = CANARY
@@ -63,6 +77,19 @@ class Pool:
         """How many pieces outside of the pages `allowed` do not hold the canary."""
         others = np.setdiff1d(np.arange(self.shape.pool_pages), np.asarray(allowed))
         return sum(int(np.any(piece[others] != CANARY, axis=1).sum()) for piece in self.memory)
+
+    @cached_property
+    def _copy(self) -> Words:
+        copy, _ = allocate(self.shape.nbytes, huge=self.shape.huge)
+        copy[:] = 1
+        return copy
+
+    def copy_prompt(self) -> Span:
+        """When a plain copy of a prompt's bytes, to memory that was touched before, began and ended."""
+        source, target = self.base[: self._copy.size], self._copy
+        began = time.monotonic()
+        np.copyto(target, source)
+        return began, time.monotonic()
 
 
 def allocate(nbytes: int, *, huge: bool) -> tuple[Words, str]:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +11,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any, Protocol
+
+Span = tuple[float, float]
+"""Beginning and end on CLOCK_MONOTONIC, which all processes of a machine share, in seconds."""
 
 ROOT = Path(__file__).parents[1]
 ANSWER_TIMEOUT_S = 60.0
@@ -47,13 +51,13 @@ class Child:
         """Calls a method; `end` waits for it."""
         self._pipe.send((method, args))
 
-    def end(self) -> Any:
+    def end(self, within_s: float = ANSWER_TIMEOUT_S) -> Any:
         """What the method returned. Raises RuntimeError with the child's traceback, or if it died or is silent."""
-        if not self._pipe.poll(ANSWER_TIMEOUT_S):
-            raise RuntimeError(f"process {self.pid} did not answer within {ANSWER_TIMEOUT_S:g} s")
+        if not self._pipe.poll(within_s):
+            raise RuntimeError(f"process {self.pid} did not answer within {within_s:g} s")
         try:
             ok, result = self._pipe.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, ConnectionError):
             raise RuntimeError(f"process {self.pid} died") from None
         if not ok:
             raise RuntimeError(result)
@@ -64,11 +68,20 @@ class Child:
         self.begin(method, *args)
         return self.end()
 
+    def pause(self) -> None:
+        """Stops all threads of the process, until `resume`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets them go on."""
+        self._process.send_signal(signal.SIGCONT)
+
     def __enter__(self) -> "Child":
         return self
 
     def __exit__(self, *_: object) -> None:
         """The object is closed and its process ended, by force if need be."""
+        self.resume()
         self._pipe.close()
         try:
             self._process.wait(CLOSE_TIMEOUT_S)

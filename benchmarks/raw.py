@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from kvtransfer.memory import Extent
 
+from benchmarks.device_pool import DevicePool
 from benchmarks.pool import Pool
+from benchmarks.processes import Span
 
 MEET_TIMEOUT_S = 20.0
 LINGER_S = 0.2
 """After the peer was heard: a connection comes up only while both sides look for notifications."""
-
-Span = tuple[float, float]
-"""Beginning and end on CLOCK_MONOTONIC, which all processes of a machine share, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +25,29 @@ class Introduction:
 
     name: str
     metadata: bytes
-    address: int
+    extent: Extent
     """Of the pool."""
 
 
 class RawAgent:
     """An agent over a pool. One thread at a time may use it."""
 
-    def __init__(self, name: str, pool: Pool) -> None:
+    def __init__(self, name: str, pool: Pool | DevicePool) -> None:
         from nixl._api import nixl_agent, nixl_agent_config  # type: ignore[import-untyped]  # has no types
 
         self._name = name
         self._pool = pool
-        self._address = pool.base.ctypes.data
+        self._extent = pool.extent
+        self._memory = self._extent.kind.upper()
         self._nixl: Any = nixl_agent(name, nixl_agent_config(enable_prog_thread=False, backends=["UCX"]))
-        self._registered = self._nixl.register_memory([(self._address, pool.base.nbytes, 0, "")], "DRAM")
+        region = (self._extent.address, self._extent.nbytes, self._extent.device, "")
+        self._registered = self._nixl.register_memory([region], self._memory)
         self._attending: threading.Thread | None = None
         self._leaving = threading.Event()
 
     def introduction(self) -> Introduction:
         """For the peer's `meet`."""
-        return Introduction(self._name, bytes(self._nixl.get_agent_metadata()), self._address)
+        return Introduction(self._name, bytes(self._nixl.get_agent_metadata()), self._extent)
 
     def meet(self, peer: Introduction) -> None:
         """Connects; both sides must do so at the same time. Raises TimeoutError."""
@@ -59,8 +61,8 @@ class RawAgent:
         until = time.monotonic() + LINGER_S
         while time.monotonic() < until:
             self._nixl.get_new_notifs()
-        self._local = self._nixl.prep_xfer_dlist("NIXL_INIT_AGENT", self._table(self._address), "DRAM")
-        self._remote = self._nixl.prep_xfer_dlist(peer.name, self._table(peer.address), "DRAM")
+        self._local = self._nixl.prep_xfer_dlist("NIXL_INIT_AGENT", self._table(self._extent), self._memory)
+        self._remote = self._nixl.prep_xfer_dlist(peer.name, self._table(peer.extent), self._memory)
 
     # --- writes: from the making of the handle to DONE, on CLOCK_MONOTONIC ---
 
@@ -79,11 +81,16 @@ class RawAgent:
         local, remote = (
             self._nixl.get_xfer_descs(
                 np.stack(
-                    [base + at[first].astype(np.uint64) * np.uint64(size), nbytes, np.zeros_like(nbytes)], axis=1
+                    [
+                        np.uint64(there.address) + at[first].astype(np.uint64) * np.uint64(size),
+                        nbytes,
+                        np.full_like(nbytes, there.device),
+                    ],
+                    axis=1,
                 ).astype(np.uint64),
-                "DRAM",
+                self._memory,
             )
-            for base, at in ((np.uint64(self._address), source), (np.uint64(self._peer.address), target))
+            for there, at in ((self._extent, source), (self._peer.extent, target))
         )
         return self._time(lambda: self._nixl.initialize_xfer("WRITE", local, remote, self._peer.name))
 
@@ -147,10 +154,11 @@ class RawAgent:
         self._nixl.deregister_memory(self._registered)
         del self._nixl
 
-    def _table(self, address: int) -> npt.NDArray[np.uint64]:
+    def _table(self, extent: Extent) -> npt.NDArray[np.uint64]:
         shape = self._pool.shape
         size, count = shape.item_bytes, shape.pool_pages
-        return np.array([(address + i * size * count, size, 0, size, count) for i in range(shape.tracks)], np.uint64)
+        first = range(extent.address, extent.address + shape.tracks * size * count, size * count)
+        return np.array([(address, size, extent.device, size, count) for address in first], np.uint64)
 
     def _positions(
         self, sources: Sequence[int], targets: Sequence[int]

@@ -22,6 +22,8 @@ class Shape:
     """Whether all pieces of a page lie side by side, rather than all pages of a layer's K, then of its V."""
     huge: bool = False
     """Whether the pool asks for huge pages of memory."""
+    device: str = ""
+    """Where the pool is a torch tensor: `cpu` or `cuda`; else it is plain memory."""
     ranks: int = 1
     """Of the engine, on either side. With several, a rank has one KV head of as many."""
 
@@ -58,7 +60,8 @@ class Shape:
     @property
     def pool(self) -> str:
         """How the pool holds it, in words."""
-        return ("page-major" if self.page_major else "layer-major") + (", huge" if self.huge else "")
+        held = "page-major" if self.page_major else "layer-major"
+        return ", ".join([held, *(["huge"] if self.huge else []), *([self.device] if self.device else [])])
 
     def with_tokens(self, tokens: int, pool_pages: int) -> "Shape":
         """For another prompt."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks import machine
 from benchmarks.pair import Pair, WrongBytes, overall, running
-from benchmarks.processes import together
-from benchmarks.raw import Span
+from benchmarks.processes import Span, together
 from benchmarks.report import Column, Report, Spread
 from benchmarks.shapes import LARGE_PIECES, SMALL_PIECES, SMALL_TP3, PageLists, Shape, contiguous, scattered
 
@@ -37,8 +36,14 @@ NOTES = (
 )
 
 
-def cases() -> Iterator[tuple[Shape, Sequence[PageLists]]]:
-    """Shapes, and the page lists that each moves by."""
+def cases(device: str = "") -> Iterator[tuple[Shape, Sequence[PageLists]]]:
+    """Shapes, and the page lists that each moves by; fewer on a device."""
+    if device:
+        for shape in (SMALL_PIECES, LARGE_PIECES):
+            for page_major in (False, True):
+                held = replace(shape, page_major=page_major, device=device)
+                yield held, (scattered(held),)
+        return
     for shape in (SMALL_PIECES, LARGE_PIECES):
         for page_major in (False, True):
             for huge in (False, True):
@@ -64,14 +69,15 @@ class Seconds:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` reads."""
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="", help="hold the pools in torch tensors there")
     parser.add_argument("--rounds", type=int, default=11, metavar="N", help="rounds of each case, at least 7 [11]")
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """All cases. Raises WrongBytes."""
+    """All cases, of a device if one is given. Raises WrongBytes."""
     if arguments.rounds < 7:
         sys.exit(f"--rounds: must be at least 7, got {arguments.rounds}")
-    return measure(cases(), arguments.rounds)
+    return measure(cases(arguments.device), arguments.rounds)
 
 
 def measure(cases: Iterable[tuple[Shape, Sequence[PageLists]]], rounds: int) -> Report:

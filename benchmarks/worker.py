@@ -3,14 +3,15 @@
 import time
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from kvtransfer import KVManager, KVPoll, KVReceiver, KVSender, PagedGroup, Part
 from kvtransfer.manager import Rank, Role, Topology
 from kvtransfer.nixl_agent import make_sleeps_short
 
-from benchmarks.pool import Pool, allocate
+from benchmarks.device_pool import DevicePool, pool_for
+from benchmarks.pool import Pool
 from benchmarks.probe import WriteProbe
-from benchmarks.raw import RawAgent, Span
+from benchmarks.processes import Span
+from benchmarks.raw import RawAgent
 from benchmarks.shapes import PAGE_TOKENS, Shape
 
 ROOM_TIMEOUT_S = 30.0
@@ -23,7 +24,7 @@ class Worker:
 
     def __init__(self, role: Role, target: str, shape: Shape, ranks: Sequence[int] = (0,)) -> None:
         self._shape = shape
-        self._pools = [Pool(shape, filled=role == "prefill", rank=rank) for rank in ranks]
+        self._pools = [pool_for(shape, filled=role == "prefill", rank=rank) for rank in ranks]
         self._probe = WriteProbe()
         engine = f"bench-{role}"
         with self._probe.installed():
@@ -33,8 +34,6 @@ class Worker:
         self._raw_name = f"raw-{role}-{ranks[0]}"
         self._raw: RawAgent | None = None
         self._open: dict[int, list[KVSender | KVReceiver]] = {}
-        self._copy, _ = allocate(shape.nbytes, huge=shape.huge)
-        self._copy[:] = 1
         make_sleeps_short()
 
     @property
@@ -56,7 +55,7 @@ class Worker:
     def send(self, pages: Mapping[int, Sequence[int]]) -> None:
         """Joins rooms, and hands over all pages of each."""
         for room, indices in pages.items():
-            senders = [manager.sender(room, self._shape.tokens) for manager in self._managers]
+            senders = [manager.sender(room, len(indices) * PAGE_TOKENS) for manager in self._managers]
             for sender in senders:
                 sender.send({"kv": indices}, last=True)
             self._open[room] = list(senders)
@@ -86,7 +85,7 @@ class Worker:
     def _offer(self, room: int, pages: Sequence[int]) -> None:
         receivers = [manager.receiver(room, "bench-prefill") for manager in self._managers]
         for receiver in receivers:
-            receiver.offer(self._shape.tokens, {"kv": pages})
+            receiver.offer(len(pages) * PAGE_TOKENS, {"kv": pages})
         self._open[room] = list(receivers)
 
     def _ended(self, room: int) -> bool:
@@ -138,10 +137,7 @@ class Worker:
 
     def copy_memory(self) -> Span:
         """When a plain copy of a rank's share of a prompt began and ended, to memory that was touched before."""
-        source = self._pools[0].base[: self._copy.size]
-        began = time.monotonic()
-        np.copyto(self._copy, source)
-        return began, time.monotonic()
+        return self._pools[0].copy_prompt()
 
     def close(self) -> None:
         """Leaves the service, and NIXL."""
@@ -151,7 +147,7 @@ class Worker:
             manager.close()
 
 
-def manager(role: Role, target: str, pool: Pool, engine_id: str, rank: int = 0) -> KVManager:
+def manager(role: Role, target: str, pool: Pool | DevicePool, engine_id: str, rank: int = 0) -> KVManager:
     """A worker over a pool."""
     shape = pool.shape
     keys, values = ({layer: pool.memory[2 * layer + i] for layer in range(shape.layers)} for i in range(2))
