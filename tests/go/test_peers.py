@@ -12,7 +12,7 @@ from kvtransfer import v1 as pb
 from tests.e2e.workers import Setup, Worker, met, same, wait_for
 from tests.go.worker import GoSetup, GoWorker
 from tests.transport.command import Command
-from tests.worker.pools import build, copy_by_token
+from tests.worker.pools import Bytes, build, copy_by_token
 
 MODULE = Path(__file__).parents[2] / "clients" / "go"
 LEASE = 3.0
@@ -80,9 +80,9 @@ def check_serves(sender: Worker, receiver: Worker, room: int) -> None:
     check_back(sender, receiver, room)
 
 
-def written(sender: Worker, receiver: Worker) -> list[list[object]]:
-    """The receiver's memory as a copy by token and head leaves it."""
-    pairs = {"kv": list(zip(SOURCES["kv"], TARGETS["kv"], strict=True)), "aux": [(1, 2)]}
+def written(sender: Worker, receiver: Worker, skipped: int = 0) -> list[list[Bytes]]:
+    """The receiver's memory as a copy by token and head leaves it, less the first pages."""
+    pairs = {"kv": list(zip(SOURCES["kv"], TARGETS["kv"], strict=True))[skipped:], "aux": [(1, 2)]}
     after = []
     for at, spec in enumerate(receiver.setup.specs):
         pool = build(spec, receiver.setup.seed + at)
@@ -164,6 +164,33 @@ def test_a_lease_that_lapsed_ends_its_rooms_and_the_go_worker_comes_back(pair: t
     receiver.wait_poll(2, KVPoll.SUCCESS)
     assert same(receiver.call("snapshot"), written(sender, receiver))
     check_back(sender, receiver, 2)
+
+
+def test_a_go_sender_whose_lease_lapsed_writes_nothing_more(service: str, program: str) -> None:
+    """Though its write had begun, as far as anybody was told."""
+    with met([start("prefill", service, program), start("decode", service)]) as (sender, receiver):
+        join(sender, receiver, 1)
+        sender.call("send_fenced", 1, SOURCES, LEASE, slots=SOURCE_SLOTS)
+        wait_for(lambda: receiver.call("poll", 1), lambda poll: poll is KVPoll.TRANSFERRING)
+        name, _ = sender.call("ids")
+        sender.stop()
+        assert failed(receiver, 1) == ("LEASE_EXPIRED", name)
+        sender.go_on()
+        failed(sender, 1)
+        check_back(sender, receiver, 1)
+        assert same(receiver.call("snapshot"), receiver.original())
+        check_met(sender, receiver)
+        check_serves(sender, receiver, 2)
+
+
+def test_pages_that_are_there_already_are_skipped(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    receiver.call("receiver", 1, sender.setup.engine_id)
+    receiver.call("offer", 1, TOKENS, {"kv": [5, 4]}, slots=SLOTS, prefix_tokens=16)
+    sender.call("sender", 1, TOKENS)
+    sender.call("send", 1, SOURCES, slots=SOURCE_SLOTS, last=True)
+    receiver.wait_poll(1, KVPoll.SUCCESS)
+    assert same(receiver.call("snapshot"), written(sender, receiver, skipped=1))
 
 
 def check_met(sender: Worker, receiver: Worker) -> None:

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 import uuid
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -61,6 +62,7 @@ class InGo:
         self._answers: dict[int, Future[Any]] = {}
         self._lock = threading.Lock()
         self._drawn = 0
+        self._written_at = 0.0
         self._mover = Mover(self._instance_id, memory, self)
         metadata = self._mover.start()
         self._program = subprocess.Popen(
@@ -106,6 +108,13 @@ class InGo:
     ) -> None:
         assert last, "it sends all at once"
         self._ask("send", room=room, pages=pages, slots=slots)
+
+    def send_fenced(
+        self, room: int, pages: Mapping[str, Sequence[int]], seconds: float, *, slots: Mapping[str, int]
+    ) -> None:
+        """The memory is declared written only after some seconds."""
+        self._written_at = time.monotonic() + seconds
+        self.send(room, pages, slots=slots)
 
     def receiver(self, room: int, prefill_engine: str) -> None:
         self._ask("receiver", room=room, prefill_engine=prefill_engine)
@@ -202,7 +211,7 @@ class InGo:
         for line in self._program.stdout:
             said = json.loads(line)
             if "action" in said:
-                self._mover.submit(_action(said))
+                self._mover.submit(self._action(said))
                 continue
             answer = self._answers.pop(said["id"])
             if said.get("error"):
@@ -210,36 +219,35 @@ class InGo:
             else:
                 answer.set_result(said["result"])
 
+    def _action(self, said: Mapping[str, Any]) -> Any:
+        """What the Go worker wants of its data plane."""
+        match said["action"]:
+            case "add_peer":
+                return AddPeer(
+                    pb.Peer.FromString(b64decode(said["peer"])),
+                    pb.Layout.FromString(b64decode(said["layout"])),
+                    b64decode(said["metadata"]),
+                    tuple(pb.Link.FromString(b64decode(link)) for link in said["links"]),
+                )
+            case "drop_peer":
+                return DropPeer(said["instance_id"])
+            case "post":
+                items = tuple(
+                    Items(one["group"], np.array(one["sender"], np.int32), np.array(one["receiver"], np.int32))
+                    for one in said["items"]
+                )
+                return Post(said["post"], said["receiver"], items, lambda: time.monotonic() > self._written_at)
+            case "cancel":
+                return Cancel(said["post"])
+            case "notify":
+                return Notify(said["instance_id"], b64decode(said["payload"]))
+            case "drain":
+                return Drain(said["token"])
+        raise ValueError(said["action"])
+
 
 def _text(raw: bytes) -> str:
     return b64encode(raw).decode()
-
-
-def _action(said: Mapping[str, Any]) -> Any:
-    """What the Go worker wants of its data plane."""
-    match said["action"]:
-        case "add_peer":
-            return AddPeer(
-                pb.Peer.FromString(b64decode(said["peer"])),
-                pb.Layout.FromString(b64decode(said["layout"])),
-                b64decode(said["metadata"]),
-                tuple(pb.Link.FromString(b64decode(link)) for link in said["links"]),
-            )
-        case "drop_peer":
-            return DropPeer(said["instance_id"])
-        case "post":
-            items = tuple(
-                Items(one["group"], np.array(one["sender"], np.int32), np.array(one["receiver"], np.int32))
-                for one in said["items"]
-            )
-            return Post(said["post"], said["receiver"], items, None)
-        case "cancel":
-            return Cancel(said["post"])
-        case "notify":
-            return Notify(said["instance_id"], b64decode(said["payload"]))
-        case "drain":
-            return Drain(said["token"])
-    raise ValueError(said["action"])
 
 
 class GoWorker(Worker):
