@@ -105,9 +105,9 @@ def _check_region(at: str, region: Region, item_bytes: int) -> None:
 
 
 def _check_unique(at: str, names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidField(at, "must have unique names", name)
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidField(at, "must have unique names", twice)
 
 
 def check_destination(layout: Layout, destination: Destination, max_indices: int) -> None:
@@ -127,9 +127,9 @@ def check_destination(layout: Layout, destination: Destination, max_indices: int
         if group is None:
             raise InvalidField(f"{at}.groups", "must name groups of the layout", listed.group)
         _check_indices(f"{at}.groups[{group.name}]", group, destination, listed.first_token, listed.indices)
-    listed_names = {group.group for group in destination.groups}
+    listed_names = {listed.group for listed in destination.groups}
     for group in layout.groups:
-        if not group.allow_missing and group.name not in listed_names:
+        if group.name not in listed_names and not group.allow_missing:
             raise InvalidField(f"{at}.groups", "must list every group of the layout; missing", group.name)
 
 

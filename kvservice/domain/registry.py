@@ -117,10 +117,10 @@ class Registry:
 
     def engine(self, engine_id: str, field_name: str = "engine_id") -> Engine:
         """Raises EngineNotFound, InvalidField."""
-        if not _ENGINE_ID.fullmatch(engine_id):
-            raise InvalidField(field_name, "must be 1 to 63 of a-z, 0-9 and '-'", engine_id)
         engine = self.engines.get(engine_id)
         if engine is None:
+            if not _ENGINE_ID.fullmatch(engine_id):
+                raise InvalidField(field_name, "must be 1 to 63 of a-z, 0-9 and '-'", engine_id)
             raise EngineNotFound(f"engine {engine_id!r} is not registered", engine=engine_id)
         return engine
 

@@ -32,7 +32,7 @@ _FromWorker = (
 )
 
 _INFINITY = float("inf")
-_PROGRESS = (types.Poll.TRANSFERRING, types.Poll.SUCCESS, types.Poll.FAILED)
+_PROGRESS = {int(poll): poll for poll in (types.Poll.TRANSFERRING, types.Poll.SUCCESS, types.Poll.FAILED)}
 
 
 class _WorkerView(IntEnum):
@@ -242,9 +242,10 @@ def _timeouts(message: pb.Timeouts) -> types.Timeouts:
 
 
 def progress(message: pb.Progress) -> types.Progress:
-    poll = enum(types.Poll, message.poll, "progress.poll")
-    if poll not in _PROGRESS:
-        raise InvalidField("progress.poll", "must be TRANSFERRING, SUCCESS or FAILED", poll.name)
+    poll = _PROGRESS.get(message.poll)
+    if poll is None:
+        name = enum(types.Poll, message.poll, "progress.poll").name
+        raise InvalidField("progress.poll", "must be TRANSFERRING, SUCCESS or FAILED", name)
     if message.transferred_bytes < 0:
         raise InvalidField("progress.transferred_bytes", "must not be negative", message.transferred_bytes)
     return types.Progress(

@@ -3,9 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, Self
 
 from kvtransfer.actions import Action, LinkStats, Outcome
 from kvtransfer.errors import KVTransferError
@@ -56,18 +55,23 @@ class Core:
         self._stop.set()
         self._clock.join()
 
-    @contextmanager
-    def step(self) -> Iterator[Rooms]:
-        """One event: what it brings about has been handed over when the block ends."""
-        with self._lock:
-            try:
-                yield self._rooms
-            finally:
-                for action in self._rooms.take_actions():
-                    self._dispatch(action)
-                if self._rooms.outgoing.stirred:
-                    self._rooms.outgoing.stirred = False
-                    self.changed.notify_all()
+    def step(self) -> Self:
+        """One event, as a `with` block: what it brings about has been handed over when the block ends."""
+        return self  # a generator for each block would cost more than most events
+
+    def __enter__(self) -> Rooms:
+        self._lock.acquire()
+        return self._rooms
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            for action in self._rooms.take_actions():
+                self._dispatch(action)
+            if self._rooms.outgoing.stirred:
+                self._rooms.outgoing.stirred = False
+                self.changed.notify_all()
+        finally:
+            self._lock.release()
 
     def _dispatch(self, action: Action | FetchLinks) -> None:
         if isinstance(action, FetchLinks):

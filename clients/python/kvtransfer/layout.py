@@ -174,9 +174,8 @@ class LocalMemory:
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise InvalidField(field, f"not a list of whole numbers: {array.dtype} of shape {array.shape}")
         count = self.item_count(group)
-        outside = np.flatnonzero((array < 0) | (array >= count))
-        if outside.size:
-            at = int(outside[0])
+        if array.size and (array.min() < 0 or array.max() >= count):
+            at = int(np.flatnonzero((array < 0) | (array >= count))[0])
             raise InvalidField(f"{field}[{at}]", f"index {array[at]} is outside the {count} items of group {group!r}")
         result = np.ascontiguousarray(array, dtype=np.int32)
         if distinct and result.size > 1:

@@ -141,7 +141,7 @@ class Mover:
                 if returning := self._returning.pop(peer.name, None):
                     self._add_peer(returning, agent, now)
         for run in list(self._posts.values()):
-            if run.step(self._peers.get(run.post.receiver), self._events):
+            if run.step(self._peers.get(run.post.receiver), now, self._events):
                 del self._posts[run.post.post_id]
 
     def _take(self, action: Action, agent: NixlAgent) -> None:
@@ -219,13 +219,15 @@ class Mover:
 
     def _rest(self) -> None:
         """Leave the core to others for as long as nobody would notice."""
+        if any(run.moving for run in self._posts.values()):
+            return
         with self._wake:
             if not self._actions:
                 self._wake.wait(self._pause(time.monotonic()))
 
     def _pause(self, now: float) -> float:
-        moving = any(not run.waiting for run in self._posts.values())
-        if self._busy or moving or now - self._greeted_at < GREETED_S:
+        posted = any(not run.waiting for run in self._posts.values())
+        if self._busy or posted or now - self._greeted_at < GREETED_S:
             return BUSY_SLEEP_S
         if self._posts or any(peer.settling for peer in self._peers.values()):
             return SETTLING_SLEEP_S

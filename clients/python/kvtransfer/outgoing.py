@@ -7,6 +7,7 @@ applied is marked again on the next one.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from kvtransfer import v1 as pb
 
@@ -22,7 +23,8 @@ JoinKey = tuple[int, int]
 class _Marks:
     joins: dict[JoinKey, None] = field(default_factory=dict)
     progress: dict[JoinKey, None] = field(default_factory=dict)
-    cleanups: dict[JoinKey, None] = field(default_factory=dict)
+    cleanups: dict[JoinKey, bool] = field(default_factory=dict)
+    """Whether progress goes along: what of it was applied already does not, a lost report must."""
 
     def __len__(self) -> int:
         return len(self.joins) + len(self.progress) + len(self.cleanups)
@@ -41,7 +43,8 @@ class Builders:
 
     join: Callable[[JoinKey], pb.Join | None]
     progress: Callable[[JoinKey], pb.Progress | None]
-    cleanup: Callable[[JoinKey], pb.CleanupItem | None]
+    cleanup: Callable[[JoinKey, bool], pb.CleanupItem | None]
+    """With the last progress or without."""
 
 
 class Outgoing:
@@ -68,8 +71,8 @@ class Outgoing:
         self._stir(urgent=True)
         self._draining, self._draining_told = draining, False
 
-    def join(self, key: JoinKey) -> None:
-        self._stir(urgent=True)
+    def join(self, key: JoinKey, *, urgent: bool = True) -> None:
+        self._stir(urgent=urgent)
         self._marks.joins[key] = None
 
     def progress(self, key: JoinKey, *, urgent: bool = False) -> None:
@@ -78,8 +81,9 @@ class Outgoing:
 
     def cleanup(self, key: JoinKey) -> None:
         self._stir(urgent=False)
-        self._marks.progress.pop(key, None)  # a cleanup carries the last progress
-        self._marks.cleanups[key] = None
+        untold = any(key in marks.progress for marks in (self._marks, *(sent.marks for sent in self._sent)))
+        self._marks.progress.pop(key, None)
+        self._marks.cleanups[key] = untold or self._marks.cleanups.get(key, False)
 
     def _stir(self, *, urgent: bool) -> None:
         self.stirred = self.stirred or not self.pending or (urgent and not self.urgent)
@@ -110,27 +114,31 @@ class Outgoing:
     def take(self, now: float) -> pb.SessionRequest:
         """Builds the next batch, sent at `now`; an empty one renews the lease."""
         self._batch += 1
-        draining = None if self._draining_told else self._draining
-        batch, taken, size = pb.SessionRequest(batch=self._batch, draining=draining), _Marks(), 0
-        self._draining_told = True
-        for marks, took, build, into in (
+        batch, taken, size = pb.SessionRequest(batch=self._batch), _Marks(), 0
+        if self._draining is not None and not self._draining_told:
+            batch.draining, self._draining_told = self._draining, True
+        rows: tuple[tuple[dict[JoinKey, Any], dict[JoinKey, Any], Callable[[JoinKey], Any], Any], ...] = (
             (self._marks.joins, taken.joins, self._builders.join, batch.joins),
             (self._marks.progress, taken.progress, self._builders.progress, batch.progress),
-            (self._marks.cleanups, taken.cleanups, self._builders.cleanup, batch.cleanups),
-        ):
+            (self._marks.cleanups, taken.cleanups, self._build_cleanup, batch.cleanups),
+        )
+        for marks, took, build, into in rows:
             while marks and len(taken) < MAX_ITEMS and size < MAX_BYTES:
                 key = next(iter(marks))
-                del marks[key]
                 item = build(key)
+                mark = marks.pop(key)
                 if item is not None:
-                    took[key] = None
-                    into.append(item)  # type: ignore[arg-type] # the four of a row belong together
+                    took[key] = mark
+                    into.append(item)
                     size += item.ByteSize()
             if marks:
                 break  # joins before progress before cleanups
         self.urgent = self.urgent and self.pending
         self._sent.append(_Sent(self._batch, now, taken))
         return batch
+
+    def _build_cleanup(self, key: JoinKey) -> pb.CleanupItem | None:
+        return self._builders.cleanup(key, self._marks.cleanups[key])
 
     def applied(self, batch: int) -> float | None:
         """Everything up to `batch` was applied. Returns when that batch was sent, None if it is no news."""

@@ -264,7 +264,7 @@ def _starts(counts: list[int]) -> Indices:
 
 
 def _check_range(field: str, indices: npt.NDArray[np.integer], count: int) -> None:
-    if not len(indices) or (indices.min() >= 0 and indices.max() < count):
+    if not len(indices) or indices.view(f"u{indices.itemsize}").max() < count:  # a negative one is a very large one
         return
     at = int(np.flatnonzero((indices < 0) | (indices >= count))[0])
     raise InvalidField(f"{field}[{at}]", f"index {indices[at]} is outside the {count} items of the region")
@@ -273,7 +273,7 @@ def _check_range(field: str, indices: npt.NDArray[np.integer], count: int) -> No
 def _ascending(items: Items) -> tuple[Indices, Indices]:
     """By the sender's index: what is contiguous on both sides then stands side by side, however it was listed."""
     sender, receiver = items.sender, items.receiver
-    if np.any(sender[1:] < sender[:-1]):
+    if len(sender) > 1 and np.any(sender[1:] < sender[:-1]):
         order = np.argsort(sender, kind="stable")
         sender, receiver = sender[order], receiver[order]
     return sender.astype(np.int32, copy=False), receiver.astype(np.int32, copy=False)

@@ -14,6 +14,10 @@ WINDOW_BYTES = 4 * PIECE_BYTES
 """Most bytes of one post in flight: enough to keep a network busy while a piece is acknowledged."""
 
 
+TELL_EVERY_S = 0.1
+"""Between two signs of life of a long post."""
+
+
 class PostRun:
     """A post from its submission to its end.
 
@@ -21,16 +25,20 @@ class PostRun:
         post: what was asked for.
         moved: bytes known to be written.
         waiting: whether it waits for its fence or its peer, rather than for NIXL.
+        moving: whether bytes were written in the last step: the next piece may go at once.
     """
 
     post: Post
     moved: int
     waiting: bool
+    moving: bool
 
     def __init__(self, post: Post) -> None:
         """Nothing is looked at before the first `step`."""
         self.post = post
         self.waiting = True
+        self.moving = False
+        self._told_at = float("-inf")
         self._fence = post.ready
         self._connection: Connection | None = None
         self._pieces: Iterator[Piece] = iter(())
@@ -48,7 +56,7 @@ class PostRun:
             self._end, self._error = outcome, error
             self._disconnected = disconnected
 
-    def step(self, peer: Peer | None, events: MoverEvents) -> bool:
+    def step(self, peer: Peer | None, now: float, events: MoverEvents) -> bool:
         """See what has ended and post at most one piece. True once the post has ended and that was told."""
         moved = self.moved
         self._check_flights()
@@ -57,7 +65,9 @@ class PostRun:
         if self._end is None and self._connection:
             self._post_piece(self._connection, events)
         if self._end is None or self._flights:
-            if self.moved > moved:
+            self.moving = self.moved > moved
+            if self.moving and now >= self._told_at + TELL_EVERY_S:
+                self._told_at = now
                 events.post_progress(self.post.post_id, self.moved)
             return False
         events.post_ended(self.post.post_id, self._end, self.moved, self._error, self._disconnected)

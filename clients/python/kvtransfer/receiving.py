@@ -66,8 +66,8 @@ class ReceiverRoom(WorkerRoom):
                     f"{tokens - prefix_tokens} tokens take {expected} pages of {page}, got {len(given)}",
                 )
             first = 0 if prefix_tokens == tokens else prefix_tokens
-            destination.groups.append(pb.GroupIndices(group=name, first_token=first, indices=given))
             checked[name] = given.tolist()
+            destination.groups.append(pb.GroupIndices(group=name, first_token=first, indices=checked[name]))
         checked_slots = check_slots(memory, slots)
         for name in sorted(slot_groups(memory)):
             if name not in checked_slots:

@@ -97,13 +97,10 @@ class WorkerRoom:
             progress.failure.CopyFrom(self.failure.to_message())
         return progress
 
-    def cleanup_message(self) -> pb.CleanupItem:
-        """The release of this join, with its last progress."""
-        item = pb.CleanupItem(room=self.room, join_id=self.join_id, drained=True)
-        last = self.progress_message()
-        if last is not None:
-            item.last.CopyFrom(last)
-        return item
+    def cleanup_message(self, untold: bool) -> pb.CleanupItem:
+        """The release of this join, with its last progress if that is untold."""
+        last = self.progress_message() if untold else None
+        return pb.CleanupItem(room=self.room, join_id=self.join_id, drained=True, last=last)
 
     def state_message(self, now: float) -> pb.RoomState:
         """This join, as it is told when the worker registers again."""

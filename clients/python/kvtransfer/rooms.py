@@ -94,7 +94,8 @@ class Rooms:
         """Joins a room. Its number must not be in use here."""
         room.deadline = room.joined_at + GIVE_UP
         self.rooms[room.room] = room
-        self.outgoing.join(room.key)
+        # Nobody waits for a receiver before its offer, which follows at once as a rule, and then goes along.
+        self.outgoing.join(room.key, urgent=isinstance(room, SenderRoom))
         if self.died:
             self._fail(room, Failure("WORKER_REPORTED", self.died, self.worker_id))
 
@@ -444,7 +445,7 @@ class Rooms:
             payload = NOTIFICATION_PREFIX + pb.Notification(completion=completion).SerializeToString()
             self._actions.append(Notify(target.receiver.instance_id, payload))
         room.advance(KVPoll.SUCCESS)
-        self.outgoing.progress(room.key, urgent=True)  # the proof must be out, should this process be killed now
+        self.outgoing.progress(room.key)  # the notification is faster, and what is held back leaves with others
 
     def _stop(self, room: SenderRoom) -> None:
         for post_id in room.posts:
@@ -469,7 +470,7 @@ class Rooms:
             return
         room.advance(KVPoll.SUCCESS)
         self.pacing.over(room.room)
-        self.outgoing.progress(room.key, urgent=True)
+        self.outgoing.progress(room.key)
 
     def _moved_groups(self, room: ReceiverRoom, sender: str) -> set[str]:
         assert room.destination is not None
@@ -525,10 +526,10 @@ class Rooms:
         room = self._held(key)
         return None if room is None else room.progress_message()
 
-    def _build_cleanup(self, key: JoinKey) -> pb.CleanupItem | None:
+    def _build_cleanup(self, key: JoinKey, untold: bool) -> pb.CleanupItem | None:
         room = self._held(key)
         if room is not None:
-            return room.cleanup_message()
+            return room.cleanup_message(untold)
         return pb.CleanupItem(room=key[0], join_id=key[1], drained=True) if key in self._orphans else None
 
 

@@ -144,7 +144,7 @@ class SenderRoom(WorkerRoom):
                         offerer.offer_id,
                         wanted.tokens,
                         {group.group: group.first_token for group in wanted.groups},
-                        {group.group: np.array(group.indices, np.int32) for group in wanted.groups},
+                        {group.group: _array(group.indices) for group in wanted.groups},
                         deque(range(len(self.chunks))),
                     )
         return None
@@ -174,8 +174,8 @@ class SenderRoom(WorkerRoom):
             progress.completions.extend(self.completions)
         return progress
 
-    def cleanup_message(self) -> pb.CleanupItem:
-        item = super(SenderRoom, self).cleanup_message()
+    def cleanup_message(self, untold: bool) -> pb.CleanupItem:
+        item = super(SenderRoom, self).cleanup_message(untold)
         item.drained = self.drained
         return item
 
@@ -205,6 +205,10 @@ class SenderRoom(WorkerRoom):
             groups=groups,
             bytes=target.moved,
         )
+
+
+def _array(indices: Sequence[int]) -> ItemIndices:
+    return np.fromiter(indices, np.int32, len(indices))  # np.array looks at a message's list for 30 us first
 
 
 def _pages(tokens: int, page_tokens: int) -> int:
