@@ -153,7 +153,8 @@ def open_files() -> set[str]:
     return found
 
 
-def _main(pipe: Connection, name: str, specs: Sequence[GroupSpec], seed: int, timeout_s: float) -> None:
+def _main(pipe: Connection, tls: str, name: str, specs: Sequence[GroupSpec], seed: int, timeout_s: float) -> None:
+    os.environ |= {"UCX_NET_DEVICES": "lo", "UCX_TLS": tls}
     worker = InProcess(pipe, name, specs, seed, timeout_s)
     while True:
         command, args = pipe.recv()
@@ -175,9 +176,7 @@ class Worker:
         self.events: list[Event] = []
         self._posts = 0
         self._pipe, theirs = mp.Pipe()
-        os.environ["UCX_NET_DEVICES"] = "lo"
-        os.environ["UCX_TLS"] = tls
-        arguments = (theirs, self.name, self.specs, seed, timeout_s)
+        arguments = (theirs, tls, self.name, self.specs, seed, timeout_s)
         self.process = mp.get_context("spawn").Process(target=_main, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
