@@ -23,7 +23,7 @@ def serve(pipe: Connection) -> None:
                 pipe.send((True, attrgetter(method)(held)(*arguments)))
             except Exception:  # noqa: BLE001  raised again in the parent
                 pipe.send((False, traceback.format_exc()))
-    except (EOFError, ConnectionResetError, KeyboardInterrupt):  # the parent closed the pipe, or both were interrupted
+    except (EOFError, ConnectionError, KeyboardInterrupt):  # the parent closed the pipe, or both were interrupted
         if held is not None:
             held.close()
 

@@ -110,7 +110,7 @@ class Service:
 @contextmanager
 def kvservice() -> Iterator[Service]:
     """The service in a process of its own, on a free port of loopback. Raises RuntimeError if it does not start."""
-    command = [str(Path(sys.executable).with_name("kvservice")), "--port", "0", "--log-level", "warning"]
+    command = [sys.executable, "-m", "kvservice", "--port", "0", "--log-level", "warning"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

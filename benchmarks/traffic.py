@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from kvtransfer import KVManager, KVPoll, KVReceiver, KVSender
 
-from benchmarks.raw import Span
+from benchmarks.processes import Span
 from benchmarks.shapes import Shape
 
 LATE_S = 30.0

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from benchmarks import machine
 from benchmarks.pair import Pair, WrongBytes, overall, running
@@ -70,6 +71,7 @@ class Seconds:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` reads."""
     parser.add_argument("--device", choices=["cpu", "cuda"], default="", help="hold the pools in torch tensors there")
+    parser.add_argument("--cases", type=int, metavar="N", help="only the first N")
     parser.add_argument("--rounds", type=int, default=11, metavar="N", help="rounds of each case, at least 7 [11]")
 
 
@@ -77,7 +79,7 @@ def run(arguments: argparse.Namespace) -> Report:
     """All cases, of a device if one is given. Raises WrongBytes."""
     if arguments.rounds < 7:
         sys.exit(f"--rounds: must be at least 7, got {arguments.rounds}")
-    return measure(cases(arguments.device), arguments.rounds)
+    return measure(islice(cases(arguments.device), arguments.cases), arguments.rounds)
 
 
 def measure(cases: Iterable[tuple[Shape, Sequence[PageLists]]], rounds: int) -> Report:
