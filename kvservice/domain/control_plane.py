@@ -12,19 +12,19 @@ from kvservice.domain.changes import ChangeLog
 from kvservice.domain.errors import (
     Draining,
     InvalidField,
-    LayoutMismatch,
     LimitReached,
     NotAParticipant,
     RoomNotFound,
 )
 from kvservice.domain.joining import check_join, check_room, check_sides, is_others, settle_sides
 from kvservice.domain.lease import ExpiryQueue
+from kvservice.domain.linking import Linking
 from kvservice.domain.links import Link
 from kvservice.domain.outbox import Outbox
 from kvservice.domain.pages import PageLedger
 from kvservice.domain.pairs import Pairs, check_replica
 from kvservice.domain.policy import Policy
-from kvservice.domain.registry import Engine, Registry, Worker, worker_id_of
+from kvservice.domain.registry import Registry, Worker, worker_id_of
 from kvservice.domain.telling import Telling, Wake
 from kvservice.domain.transfer import Room
 from kvservice.domain.types import (
@@ -79,7 +79,7 @@ class ControlPlane:
         self._sequence = 0
         self._session = 0
         self._timers: ExpiryQueue[Timer] = ExpiryQueue()
-        self._unlinked: dict[str, dict[int, None]] = {}  # rooms that wait for an engine to be complete
+        self.linking = Linking(self.registry, self.pairs)
 
     def sizes(self) -> Sizes:
         """Entries in each table."""
@@ -124,8 +124,8 @@ class ControlPlane:
         if worker.engine.ready:
             for engine_worker in [worker] if was_ready else list(worker.engine.workers.values()):
                 self._telling.announce(engine_worker)
-            for number in list(self._unlinked.pop(said.engine_id, ())):
-                self._link(self.rooms[number], now)
+            for number in self.linking.take(said.engine_id):
+                self.linking.link(self.rooms[number], now)
                 self._after(self.rooms[number], now)
         return worker
 
@@ -204,7 +204,7 @@ class ControlPlane:
             worker.instance.joins[join.room] = join.join_id
         settle_sides(self.registry, room, worker, join)
         if not room.linked:
-            self._link(room, now)
+            self.linking.link(room, now)
         self._after(room, now)
         return room
 
@@ -378,30 +378,6 @@ class ControlPlane:
         self.rooms[number] = room
         return room
 
-    def _link(self, room: Room, now: float) -> None:
-        """Finds out who takes part, once both sides are known and complete."""
-        prefill, decode = room.sides.get(Role.PREFILL), room.sides.get(Role.DECODE)
-        if prefill is None or decode is None or prefill.dp_rank is None or decode.dp_rank is None:
-            return
-        engines: list[Engine] = []
-        for side in (prefill, decode):
-            engine = self.registry.engines.get(side.engine_id)
-            if engine is None or not engine.ready:
-                self._unlinked.setdefault(side.engine_id, {})[room.room] = None
-                return
-            engines.append(engine)
-        for role, engine in zip((Role.PREFILL, Role.DECODE), engines, strict=True):
-            if engine.role is not role:
-                message = f"role: engine {engine.engine_id} is {engine.role.name}, {role.name} is needed"
-                room.ask(Failure(FailureReason.LAYOUT_MISMATCH, message), now)
-                return
-        try:
-            wiring = self.pairs.wiring(engines[0], prefill.dp_rank, engines[1], decode.dp_rank)
-        except LayoutMismatch as mismatch:
-            room.ask(Failure(FailureReason.LAYOUT_MISMATCH, mismatch.message), now)
-        else:
-            room.link(wiring, now)
-
     def _after(self, room: Room, now: float) -> None:
         """Draws the consequences of a change of one room."""
         grants = room.take_grants()
@@ -409,10 +385,7 @@ class ControlPlane:
             self.ledger.grant((room.room, receiver.join_id), receiver.peer, sender.peer)
         if room.close_if_over(now):
             self.open_rooms -= 1
-            for engine_id, waiting in list(self._unlinked.items()):
-                waiting.pop(room.room, None)
-                if not waiting:
-                    del self._unlinked[engine_id]
+            self.linking.forget(room.room)
         due = now + self.policy.retention if room.closed_at is not None else room.due()
         if due is None:
             self._timers.drop(("room", room.room))

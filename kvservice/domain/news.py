@@ -4,8 +4,9 @@ from itertools import islice
 from typing import TypeVar
 
 from kvservice.domain.outbox import News, Outbox
+from kvservice.domain.participant import Participant
 from kvservice.domain.registry import Worker
-from kvservice.domain.transfer import Participant, Room
+from kvservice.domain.transfer import Room
 from kvservice.domain.types import Peer, Role, RoomUpdate
 
 # Bounds of one message, far below 4 MiB, which one room more does not exceed.

@@ -5,11 +5,12 @@ arrived and answers once, so that a sender killed after its last write loses not
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from kvservice.domain.errors import JoinConflict, RoomReused
 from kvservice.domain.layout import uncovered
 from kvservice.domain.links import Wiring
+from kvservice.domain.participant import Participant
 from kvservice.domain.types import (
     Completion,
     Destination,
@@ -24,37 +25,6 @@ from kvservice.domain.types import (
     Side,
     Timeouts,
 )
-
-
-@dataclass(slots=True, eq=False)
-class Participant:
-    """A worker's part in a room; `join_id` is 0, and its process unknown, until it joins."""
-
-    peer: Peer
-    role: Role
-    updated: float
-    join_id: int = 0
-    epoch: int = 0
-    poll: Poll = Poll.BOOTSTRAPPING
-    transferred_bytes: int = 0
-    released: bool = False
-    gone: bool = False
-    peer_engine_id: str = ""
-    destination: Destination | None = None
-    completions: dict[str, Completion] = field(default_factory=dict)  # of a receiver, by sender
-    granted: set[str] = field(default_factory=set)  # senders that may have been told a receiver's offer
-
-    @property
-    def joined(self) -> bool:
-        return self.join_id != 0
-
-    @property
-    def worker_id(self) -> str:
-        return self.peer.worker_id
-
-    @property
-    def instance_id(self) -> str:
-        return self.peer.instance_id
 
 
 class Room:

@@ -13,9 +13,10 @@ from kvservice.domain.errors import DomainError
 from kvservice.domain.links import Link
 from kvservice.domain.news import update_of
 from kvservice.domain.outbox import News
+from kvservice.domain.participant import Participant
 from kvservice.domain.policy import Policy
 from kvservice.domain.registry import Engine, Worker
-from kvservice.domain.transfer import Participant, Room
+from kvservice.domain.transfer import Room
 from kvservice.transport.statuses import status_of
 
 MESSAGE_BYTES = 4 << 20

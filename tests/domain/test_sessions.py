@@ -1,6 +1,5 @@
 """What a worker's session is told: the newest state, kept until its cleanup, told again on each new stream."""
 
-
 from domain.plane import START, Plane, destination
 from kvservice.domain.news import compose
 from kvservice.domain.outbox import News

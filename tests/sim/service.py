@@ -58,7 +58,7 @@ class SimulatedService:
         born = SimpleNamespace(time_ns=lambda: int(world.now * 1e9), time=lambda: world.now)
         with mock.patch.object(kvservice.service.service, "time", born):
             self.service = Service(policy, 100, clock=WorldClock(world))  # type: ignore[arg-type] # same two methods
-        self._servicer = Servicer(self.service)
+        self._servicer = Servicer(self.service, ())
         self._alarm = float("inf")
 
     @property

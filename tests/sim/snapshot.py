@@ -3,7 +3,8 @@
 from typing import NamedTuple
 
 from kvservice.domain.control_plane import ControlPlane
-from kvservice.domain.transfer import Participant, Room
+from kvservice.domain.participant import Participant
+from kvservice.domain.transfer import Room
 from kvservice.domain.types import Failure, Poll
 
 

@@ -35,7 +35,7 @@ def all_over(cluster: Cluster) -> str:
 
 
 def _rooms_of_service(control: ControlPlane) -> dict[str, int]:
-    found = {"rooms": len(control.rooms), "_unlinked": len(control._unlinked), "changes": len(control.changes._rooms)}
+    found = {"rooms": len(control.rooms), "linking": len(control.linking), "changes": len(control.changes._rooms)}
     found |= _sizes("ledger", control.ledger)
     for worker in control.registry.workers.values():
         found[f"joins of {worker.ref.worker_id}"] = len(worker.instance.joins)

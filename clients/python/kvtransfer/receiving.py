@@ -1,5 +1,6 @@
 """A receiver's side of a room: an offer out, a Completion in from each sender."""
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,8 @@ from kvtransfer.layout import LocalMemory
 from kvtransfer.polls import KVPoll
 from kvtransfer.room import WorkerRoom
 from kvtransfer.sending import check_names, check_slots, slot_groups
+
+log = logging.getLogger("kvtransfer")
 
 MAX_INDICES = 262_144
 """Pages and slots of a room, over all its groups."""
@@ -105,6 +108,26 @@ class ReceiverRoom(WorkerRoom):
             return False
         self.completions[completion.sender] = completion
         return True
+
+    def take_release(self, release: pb.Release, now: float, settle: float) -> bool:
+        """What the service says of the pages. True if it is now known when they go back, see `free_at`."""
+        # A join that a restarted service does not know is free all the same if its senders have completed it.
+        proven = release.state == pb.Release.STATE_UNKNOWN and self.poll is KVPoll.SUCCESS
+        if self.free_at is None and (release.state == pb.Release.STATE_FREE or proven):
+            # Any end but a Completion may leave bytes in sockets: the mover keeps reading for the settle time.
+            quiet = self.poll is KVPoll.SUCCESS or self.destination is None
+            self.free_at = now if quiet else now + settle
+            self.presumed = release.presumed
+            return True
+        if self.free_at is None and release.state == pb.Release.STATE_QUARANTINED and not self.held:
+            self.held = True
+            log.warning(
+                "room %d: its pages stay held: %s went without proof that its writes are over; name its process in "
+                "exited_instances of its successor once it has exited",
+                self.room,
+                ", ".join(release.waiting_for),
+            )
+        return False
 
     def holds_all(self) -> bool:
         """A completion of each sender is there."""

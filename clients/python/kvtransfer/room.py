@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from kvtransfer import v1 as pb
+from kvtransfer.errors import InvalidField
 from kvtransfer.outgoing import JoinKey
 from kvtransfer.polls import Failure, KVPoll
 
@@ -52,6 +53,11 @@ class WorkerRoom:
     def ending(self) -> bool:
         """The room was asked to end, or has ended."""
         return self.failure is not None or self.room_poll.final or self.closing
+
+    def check_open(self) -> None:
+        """Pages of a closed room may have gone back already: none are added. Raises InvalidField."""
+        if self.closing:
+            raise InvalidField("room", f"{self.room} is closed")
 
     def advance(self, poll: KVPoll) -> None:
         """Polls only move forward; final ones stay."""

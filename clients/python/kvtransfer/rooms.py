@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
 from kvtransfer import v1 as pb
@@ -23,7 +22,7 @@ from kvtransfer.actions import (
     Outcome,
     Post,
 )
-from kvtransfer.errors import InvalidField
+from kvtransfer.fence import Fence
 from kvtransfer.layout import LocalMemory
 from kvtransfer.outgoing import Builders, JoinKey, Outgoing
 from kvtransfer.pacing import Pacing
@@ -68,14 +67,14 @@ class Rooms:
         self.worker_id = ""
         self.epoch = 0
         self.birth_epoch = 0
-        self.fenced = True  # until registered
         self.died = ""  # why this worker cannot serve any more, if so
         self.undrained = False  # a post ended with bytes that may still land
         self.rooms: WorkerRooms = {}
         self.counters = Counters()
         self.outgoing = Outgoing(Builders(self._build_join, self._build_progress, self._build_cleanup))
         self._memory = memory
-        self._policy = policy
+        self._settle_time = policy.settle
+        self._fence = Fence(policy.fence_margin)
         self._actions: list[Action | FetchLinks] = []
         self.roster = Roster(self._actions)
         self._released: deque[Released] = deque()
@@ -83,7 +82,6 @@ class Rooms:
         self._drains: dict[int, ReceiverRoom] = {}
         self._settling: dict[int, ReceiverRoom] = {}
         self._orphans: set[JoinKey] = set()
-        self._fence_at = 0.0
         self._next_post = 0
         self._next_drain = 0
         self.pacing = Pacing(self._actions)
@@ -110,7 +108,7 @@ class Rooms:
         now: float,
     ) -> None:
         """Takes a chunk. Raises InvalidField."""
-        _check_open(room)
+        room.check_open()
         room.add_chunk(self._memory, pages, tokens, slots, ready, last)
         self._pump(room, now)
 
@@ -124,7 +122,7 @@ class Rooms:
         now: float,
     ) -> None:
         """Names a receiver's pages. Raises InvalidField."""
-        _check_open(room)
+        room.check_open()
         room.offer(self._memory, tokens, pages, slots, prefix_tokens)
         if not room.poll.final:
             self.outgoing.join(room.key)
@@ -175,9 +173,7 @@ class Rooms:
         self.worker_id = answer.worker.worker_id
         self.epoch = answer.worker.epoch
         self.birth_epoch = answer.birth_epoch
-        self.fenced = False
-        self._fence_at = 0.0  # what an earlier epoch was granted counts no more
-        self._extend_fence(sent_at, answer.lease_ttl)
+        self._fence.registered(sent_at, answer.lease_ttl)
         self.outgoing.new_stream()
         for room in self.rooms.values():
             if room.closing and (not isinstance(room, SenderRoom) or not room.posts):
@@ -202,7 +198,7 @@ class Rooms:
         """A message of the service. Completions and offers count before the updates that came with them."""
         sent_at = self.outgoing.applied(news.applied_batch)
         if sent_at is not None and news.HasField("lease_ttl"):
-            self._extend_fence(sent_at, news.lease_ttl)
+            self._fence.extend(sent_at, news.lease_ttl)
         for change in news.peers:
             self.roster.changed(change)
         for completion in news.completions:
@@ -270,21 +266,9 @@ class Rooms:
             return
         if isinstance(room, SenderRoom):
             self._forget(room)
-        elif room.free_at is None and (release.state == pb.Release.STATE_FREE or _proven(room, release)):
-            # Any end but a Completion may leave bytes in sockets: the mover keeps reading for the settle time.
-            quiet = room.poll is KVPoll.SUCCESS or room.destination is None
-            room.free_at = now if quiet else now + self._policy.settle
-            room.presumed = release.presumed
+        elif room.take_release(release, now, self._settle_time):
             self._settling[room.room] = room
             self._settle(now)
-        elif release.state == pb.Release.STATE_QUARANTINED and not room.held:
-            room.held = True
-            log.warning(
-                "room %d: its pages stay held: %s went without proof that its writes are over; name its process in "
-                "exited_instances of its successor once it has exited",
-                room.room,
-                ", ".join(release.waiting_for),
-            )
 
     def _refused(self, error: pb.ItemError, now: float) -> None:
         reason, _, message = error.error.message.partition(": ")
@@ -362,9 +346,9 @@ class Rooms:
 
     def may_post(self, post_id: int, now: float) -> bool:
         """Whether a piece may be written now: the lease holds, the room is confirmed and not asked to end."""
-        self._check_fence(now)
         room = self._posts.get(post_id)
-        return room is not None and not self.fenced and room.confirmed_epoch == self.epoch and not room.ending
+        held = not self._fence.check(now)
+        return held and room is not None and room.confirmed_epoch == self.epoch and not room.ending
 
     def mover_died(self, error: str) -> None:
         """No page moves any more, and none that was posted is known to have ended."""
@@ -380,7 +364,7 @@ class Rooms:
 
     def tick(self, now: float) -> None:
         """Looks at what time alone brings about."""
-        self._check_fence(now)
+        self._fence.check(now)
         self._settle(now)
         self.roster.tick(now)
         for room in self.rooms.values():
@@ -388,6 +372,11 @@ class Rooms:
                 text = f"not ended {GIVE_UP:g} s after the join, and the service did not end it"
                 self._fail(room, Failure("TRANSFER_TIMEOUT", text, self.worker_id))
         self.pacing.update(now)
+
+    @property
+    def fenced(self) -> bool:
+        """The lease has lapsed: nothing is posted before the worker has registered again."""
+        return self._fence.lapsed
 
     @property
     def in_flight(self) -> bool:
@@ -398,14 +387,6 @@ class Rooms:
         """Fenced: what is posted goes to its end, nothing more is."""
         for post_id in self._posts:
             self._actions.append(Cancel(post_id))
-
-    def _extend_fence(self, sent_at: float, ttl: Duration) -> None:
-        seconds = ttl.ToNanoseconds() / 1e9
-        self._fence_at = max(self._fence_at, sent_at + seconds - min(self._policy.fence_margin, seconds / 3))
-
-    def _check_fence(self, now: float) -> None:
-        if now >= self._fence_at:
-            self.fenced = True
 
     def _settle(self, now: float) -> None:
         for room in list(self._settling.values()):
@@ -531,14 +512,3 @@ class Rooms:
         if room is not None:
             return room.cleanup_message(untold)
         return pb.CleanupItem(room=key[0], join_id=key[1], drained=True) if key in self._orphans else None
-
-
-def _proven(room: ReceiverRoom, release: pb.Release) -> bool:
-    """Whether a join that a restarted service does not know is free all the same: its senders have completed it."""
-    return release.state == pb.Release.STATE_UNKNOWN and room.poll is KVPoll.SUCCESS
-
-
-def _check_open(room: SenderRoom | ReceiverRoom) -> None:
-    """Pages of a closed room may have gone back already: none are added. Raises InvalidField."""
-    if room.closing:
-        raise InvalidField("room", f"{room.room} is closed")
