@@ -10,7 +10,7 @@ GOTOOLS := .cache/go/bin
 GRPCURL := $(GOTOOLS)/.grpcurl-v1.9.4
 ARGS ?=
 
-.PHONY: help setup demo serve test check lint type proto proto-check proto-release go-test docker-test grpcurl bench clean
+.PHONY: help setup demo serve test check lint type proto proto-check proto-release go-test docker-test grpcurl bench gpu-wheels clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ grpcurl: $(GRPCURL) ## Build grpcurl into .cache/go/bin
 
 bench: $(VENV)/.done ## Benchmarks; ARGS=transfer
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+gpu-wheels: $(VENV)/.done ## What scripts/gpu_check.sh takes to a machine with a GPU, in .cache/gpu-wheels
+	@$(BIN)/python scripts/gpu_wheels.py .cache/gpu-wheels $(ARGS)
 
 clean: ## Remove what was made
 	rm -rf $(VENV) .cache

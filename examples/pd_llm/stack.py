@@ -96,7 +96,7 @@ async def start(children: Children, folder: Path, options: Options) -> Stack:
     """
     pids, urls = {}, {}
     python = sys.executable
-    command = [str(Path(python).with_name("kvservice")), "--port", str(options.ports.service)]
+    command = [python, "-m", "kvservice", "--port", str(options.ports.service)]
     command += ["--drain-grace", "1"]  # the engines have ended by then
     pids["kvservice"] = await children.start("kvservice", command, ENVIRONMENT)
     service = (await children.line("kvservice", r"listening on (\S+)", START_S))[1]

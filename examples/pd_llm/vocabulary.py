@@ -25,7 +25,7 @@ class Words:
         self._size = size
 
     def encode(self, text: str) -> list[int]:
-        return [zlib.crc32(word.encode()) % self._size for word in re.findall(r"\w{1,4}|\s+|.", text)]
+        return [zlib.crc32(word.encode()) % self._size for word in re.findall(r"\s*\w+|\s*[^\w\s]|\s+", text)]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(f" {token}" for token in ids)
