@@ -133,6 +133,11 @@ def test_a_closed_manager_may_be_closed_again_and_opens_no_room(target: str) -> 
         prefill.sender(next(ROOMS), TOKENS)
 
 
+def test_a_registration_that_no_message_can_carry_is_refused(target: str) -> None:
+    with pytest.raises(InvalidField, match="registration: must take at most 1048576 bytes"):
+        manager(target, "prefill", endpoint="x" * 5_000_000)
+
+
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_lease_that_is_no_time_is_refused(target: str, seconds: float) -> None:
     with pytest.raises(InvalidField, match="lease_ttl"):

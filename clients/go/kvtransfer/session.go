@@ -44,10 +44,12 @@ func (w *Worker) keep(ctx context.Context) {
 			registered = false
 			continue
 		}
-		slog.Warn("kvtransfer: session broke, coming back", "worker", w.Ref().GetWorkerId(), "cause", err)
 		breaks++
 		if opened {
 			breaks = 0
+		}
+		if worthSaying(breaks) {
+			slog.Warn("kvtransfer: session broke, coming back", "worker", w.Ref().GetWorkerId(), "cause", err)
 		}
 		sleep(ctx, backoffFor(breaks, time.Second))
 	}
@@ -61,7 +63,9 @@ func (w *Worker) register(ctx context.Context) error {
 		if err == nil || errors.Is(err, ErrInvalidField) || errors.Is(err, ErrStaleEpoch) || ctx.Err() != nil {
 			return err
 		}
-		slog.Info("kvtransfer: not registered yet", "engine", w.registration.GetEngineId(), "cause", err)
+		if worthSaying(attempt) {
+			slog.Warn("kvtransfer: not registered yet", "engine", w.registration.GetEngineId(), "cause", err)
+		}
 		sleep(ctx, backoffFor(attempt, 2*time.Second))
 	}
 }
@@ -190,6 +194,11 @@ func (w *Worker) drain(ctx context.Context) {
 		defer w.mu.Unlock()
 		return !w.rooms.writing()
 	})
+}
+
+// worthSaying: what goes on and on is not said each time.
+func worthSaying(attempt int) bool {
+	return attempt <= 1 || attempt == 5 || attempt%25 == 0
 }
 
 // deregister says goodbye; drained vouches that no write is in flight.

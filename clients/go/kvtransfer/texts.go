@@ -43,14 +43,17 @@ func (j *Join) check() error {
 
 func checkTimeouts(asked *pb.Timeouts) (err error) {
 	asked.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		span := value.Message().Interface().(*durationpb.Duration)
-		if !span.IsValid() || span.AsDuration() <= 0 || span.AsDuration() > maxTimeout {
-			err = invalidField("timeouts."+string(field.Name()), "must be above 0 s and at most %s, got %s",
-				maxTimeout, span.AsDuration())
-		}
+		err = checkSpan("timeouts."+string(field.Name()), value.Message().Interface().(*durationpb.Duration))
 		return err == nil
 	})
 	return err
+}
+
+func checkSpan(field string, span *durationpb.Duration) error {
+	if !span.IsValid() || span.AsDuration() <= 0 || span.AsDuration() > maxTimeout {
+		return invalidField(field, "must be above 0 s and at most %s, got %s", maxTimeout, span.AsDuration())
+	}
+	return nil
 }
 
 // cut keeps the first bytes of a text, without what is no UTF-8.

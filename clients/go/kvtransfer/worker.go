@@ -18,6 +18,8 @@ import (
 const (
 	// maxRooms of a worker at once: what it tells when it registers again must stay under 3 MiB.
 	maxRooms = 8192
+	// maxRegistrationBytes are a registration's without its rooms: together they must fit a message of 4 MiB.
+	maxRegistrationBytes = 1 << 20
 	// tickEvery is the longest time between two looks at what time alone brings about.
 	tickEvery = 250 * time.Millisecond
 )
@@ -93,11 +95,17 @@ func checkRegistration(said *pb.RegisterWorkerRequest) error {
 	if len(said.GetRooms()) > 0 {
 		return invalidField("rooms", "are the worker's own, got %d", len(said.GetRooms()))
 	}
-	if asked := said.GetLeaseTtl(); asked != nil && asked.AsDuration() <= 0 {
-		return invalidField("lease_ttl", "must be above 0 s, got %s", asked.AsDuration())
+	if asked := said.GetLeaseTtl(); asked != nil {
+		if err := checkSpan("lease_ttl", asked); err != nil {
+			return err
+		}
 	}
-	if _, err := proto.Marshal(said); err != nil {
+	wire, err := proto.Marshal(said)
+	if err != nil {
 		return invalidField("registration", "cannot be sent: %v", err)
+	}
+	if len(wire) > maxRegistrationBytes {
+		return invalidField("registration", "must take at most %d bytes, got %d", maxRegistrationBytes, len(wire))
 	}
 	return nil
 }

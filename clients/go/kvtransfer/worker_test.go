@@ -444,18 +444,20 @@ func TestARegistrationThatIsNotAcceptable(t *testing.T) {
 	if err := start(t, client, said, nil).Ready(inTime(t)); !errors.Is(err, kvtransfer.ErrInvalidField) {
 		t.Errorf("ready: %v", err)
 	}
+	large := func(said *pb.RegisterWorkerRequest) { said.Endpoint = strings.Repeat("e", 2<<20) }
 	for field, change := range map[string]func(*pb.RegisterWorkerRequest){
-		"role":         func(said *pb.RegisterWorkerRequest) { said.Role = 0 },
-		"layout":       func(said *pb.RegisterWorkerRequest) { said.Layout = nil },
-		"lease_ttl":    func(said *pb.RegisterWorkerRequest) { said.LeaseTtl = seconds(-1) },
-		"birth_epoch":  func(said *pb.RegisterWorkerRequest) { said.BirthEpoch = 1 },
-		"registration": func(said *pb.RegisterWorkerRequest) { said.Labels = map[string]string{"zone": "\xff"} },
-		"rooms":        func(said *pb.RegisterWorkerRequest) { said.Rooms = []*pb.RoomState{{}} },
+		"role":                       func(said *pb.RegisterWorkerRequest) { said.Role = 0 },
+		"layout":                     func(said *pb.RegisterWorkerRequest) { said.Layout = nil },
+		"lease_ttl":                  func(said *pb.RegisterWorkerRequest) { said.LeaseTtl = seconds(-1) },
+		"birth_epoch":                func(said *pb.RegisterWorkerRequest) { said.BirthEpoch = 1 },
+		"registration":               func(said *pb.RegisterWorkerRequest) { said.Labels = map[string]string{"zone": "\xff"} },
+		"registration that is large": large,
+		"rooms":                      func(said *pb.RegisterWorkerRequest) { said.Rooms = []*pb.RoomState{{}} },
 	} {
 		said := registration("p", pb.Role_ROLE_PREFILL, "m")
 		change(said)
 		var failed *kvtransfer.Error
-		if _, err := kvtransfer.StartWorker(client, said, nil); !errors.As(err, &failed) || failed.Field != field {
+		if _, err := kvtransfer.StartWorker(client, said, nil); !errors.As(err, &failed) || failed.Field != strings.Fields(field)[0] {
 			t.Errorf("want %s refused, got %v", field, err)
 		}
 	}

@@ -43,6 +43,8 @@ log = logging.getLogger("kvtransfer")
 
 MAX_ROOMS = 8192
 """Rooms of a worker at once: what it tells when it registers again must stay under 3 MiB."""
+MAX_REGISTRATION_BYTES = 1 << 20
+"""Of a registration without its rooms: together they must fit a message of 4 MiB."""
 MAX_REQUEST_ID_BYTES = 128
 MAX_TRACEPARENT_BYTES = 64
 CLOSE_TIMEOUT = 10.0
@@ -179,6 +181,10 @@ class KVManager:
         )
         if lease_ttl is not None:
             registration.lease_ttl.FromNanoseconds(int(lease_ttl * 1e9))
+        if registration.ByteSize() > MAX_REGISTRATION_BYTES:
+            raise InvalidField(
+                "registration", f"must take at most {MAX_REGISTRATION_BYTES} bytes, got {registration.ByteSize()}"
+            )
         registration.nixl_metadata = self._mover.start()  # the last that may raise, for it leaves a thread
         self._session = Session(self._core, target, registration, credentials)
         self._core.fetch_links = self._session.fetch_links
