@@ -5,7 +5,7 @@ from importlib import import_module
 
 from benchmarks.processes import stay_on_loopback
 
-NAMES = ("transfer", "rooms", "first", "tail", "idle", "engine", "peer")
+NAMES = ("transfer", "rooms", "first", "tail", "idle", "engine", "peer", "replay")
 
 
 def main() -> None:

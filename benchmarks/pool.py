@@ -42,7 +42,8 @@ class Pool:
         words = shape.piece_bytes // 8
         self._row = np.arange(words, dtype=np.uint64)
         drawn = np.random.default_rng((1, rank))
-        self._keys = drawn.integers(2**64, size=(shape.pieces, shape.pool_pages), dtype=np.uint64)
+        # Page by page, so that pools of unequal length agree.
+        self._keys = drawn.integers(2**64, size=(shape.pool_pages, shape.pieces), dtype=np.uint64).T
         self.base, kind = allocate(shape.pieces * shape.pool_pages * shape.piece_bytes, huge=shape.huge)
         if shape.page_major:
             self.memory = self.base.reshape(shape.pool_pages, shape.pieces, words).swapaxes(0, 1)

@@ -63,6 +63,10 @@ class Child:
             raise RuntimeError(result)
         return result
 
+    def ended(self) -> bool:
+        """Whether `end` would not have to wait."""
+        return self._pipe.poll(0)
+
     def call(self, method: str, *args: object) -> Any:
         """`begin` and `end`."""
         self.begin(method, *args)
