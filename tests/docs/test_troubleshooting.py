@@ -30,7 +30,8 @@ def test_a_quotation_is_in_the_sources(quotation: str, said: set[str]) -> None:
 
 
 def test_every_flag_that_the_page_names_there_is(said: set[str]) -> None:
-    known = {f"--{item.name.replace('_', '-')}" for item in dataclasses.fields(Config)} | {"--profile"}  # Compose's
+    settings = {f"--{item.name.replace('_', '-')}" for item in dataclasses.fields(Config)}
+    known = settings | {"--profile", "--help"}  # of Compose and of argparse
     named = set(re.findall(r"--[a-z][a-z-]+", PAGE))
     assert named - known <= said | {flag for text in said for flag in text.split()}
 
