@@ -97,7 +97,7 @@ endif
 
 grpcurl: $(GRPCURL) ## Build grpcurl into .cache/go/bin
 
-bench: $(VENV)/.done ## Benchmarks; ARGS=transfer
+bench: $(VENV)/.done ## Benchmarks; ARGS=check, or ARGS="transfer --json"; names: ARGS=--help
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 gpu-wheels: $(VENV)/.done ## What scripts/gpu_check.sh takes to a machine with a GPU, in .cache/gpu-wheels
