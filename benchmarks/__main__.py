@@ -1,11 +1,12 @@
 """python -m benchmarks NAME [--json]"""
 
 import argparse
+import sys
 from importlib import import_module
 
 from benchmarks.processes import stay_on_loopback
 
-NAMES = ("transfer", "rooms", "first", "tail", "idle", "engine", "peer", "replay")
+NAMES = ("transfer", "rooms", "saturated", "first", "tail", "idle", "engine", "peer", "replay", "check")
 
 
 def main() -> None:
@@ -22,6 +23,7 @@ def main() -> None:
     stay_on_loopback()
     report = arguments.run(arguments)
     print(report.to_json() if arguments.json else report.to_text())
+    sys.exit(1 if report.missed else 0)
 
 
 if __name__ == "__main__":

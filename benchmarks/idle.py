@@ -3,16 +3,25 @@
 import argparse
 import sys
 import time
+from dataclasses import dataclass
 
 from benchmarks import machine
 from benchmarks.pair import Pair, running
 from benchmarks.report import Column, Report
 from benchmarks.shapes import ONE_PAGE
 
-ROOMS = 1000
-FILLING = 2000
-"""Rooms that take up what the service's heap has free; its resident memory grows with those that come after them."""
-MEASURED = 4000
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Rooms that wait: at first, and for the service's memory."""
+
+    rooms: int
+    filling: int
+    """They take up what the service's heap has free; its resident memory grows with those that come after them."""
+    measured: int
+
+
+STANDARD = Counts(rooms=1000, filling=2000, measured=4000)
 SETTLE_S = 2.0
 """After the last join: offers are watched closely while they are young, and the memory of calls is given back."""
 
@@ -25,7 +34,8 @@ COLUMNS = (
 )
 NOTES = (
     "CPU of all threads of a process, as the kernel counts it, while its engine's own thread sleeps. The workers have",
-    f"met. Bytes: growth of the service's resident memory by {MEASURED} rooms, after {FILLING} that fill its heap.",
+    f"met. Bytes: growth of the service's resident memory by {STANDARD.measured} rooms, after {STANDARD.filling} that",
+    "fill its heap.",
 )
 
 
@@ -36,17 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measures with no room open, then with rooms that wait for either side."""
+    return measure(arguments.seconds, STANDARD)
+
+
+def measure(seconds: float, counts: Counts) -> Report:
+    """A row with no room open, one with rooms that wait for their receivers, one for their senders."""
     report = Report("idle", machine.describe(), COLUMNS, NOTES)
     with running(ONE_PAGE) as pair:
         report.machine["transport"] = pair.transport
-        report.rows.append({"state": "no room open", **_look(pair, arguments.seconds), "service_bytes_room": "-"})
-        report.rows.append(_waiting(pair, "send", "for receivers", arguments.seconds))
+        report.rows.append({"state": "no room open", **_look(pair, seconds), "service_bytes_room": "-"})
+        report.rows.append(_waiting(pair, "send", "for receivers", seconds, counts))
     with running(ONE_PAGE) as pair:
-        report.rows.append(_waiting(pair, "offer", "for senders", arguments.seconds))
+        report.rows.append(_waiting(pair, "offer", "for senders", seconds, counts))
     return report
 
 
-def _waiting(pair: Pair, method: str, whom: str, seconds: float) -> dict[str, object]:
+def _waiting(pair: Pair, method: str, whom: str, seconds: float, counts: Counts) -> dict[str, object]:
     side = pair.prefill if method == "send" else pair.decode
 
     def join(count: int) -> int:
@@ -56,10 +71,10 @@ def _waiting(pair: Pair, method: str, whom: str, seconds: float) -> dict[str, ob
         time.sleep(SETTLE_S)
         return machine.memory_bytes(pair.service.pid)
 
-    join(ROOMS)
+    join(counts.rooms)
     figures = _look(pair, seconds)
-    bytes_room = (-join(FILLING) + join(MEASURED)) / MEASURED
-    return {"state": f"{ROOMS} rooms wait {whom}", **figures, "service_bytes_room": bytes_room}
+    bytes_room = (-join(counts.filling) + join(counts.measured)) / counts.measured
+    return {"state": f"{counts.rooms} rooms wait {whom}", **figures, "service_bytes_room": bytes_room}
 
 
 def _look(pair: Pair, seconds: float) -> dict[str, float]:

@@ -135,13 +135,13 @@ def summary(served: Sequence[Served]) -> Report:
     tokens, output_tokens = served[0].request.tokens, served[0].request.output_tokens
     gigabytes = sum(len(one.decoded.pages) for one in served) * SMALL_PIECES.nbytes / SMALL_PIECES.pages / 1e9
     notes = (
-        f"{len(served)} requests at random moments, {REQUESTS_PER_S:g} a second, {tokens} tokens in, {output_tokens} out,",
+        f"{len(served)} requests at random times, {REQUESTS_PER_S:g} a second, {tokens} tokens in, {output_tokens} out",
         f"all served in {last - first:.1f} s. Service, workers and transfers are real: {gigabytes:.1f} GB of SmolLM2's",
         "pages, page-major and huge. Compute is waited for: one prompt at a time in chunks, at",
         f"{PREFILL_TOKENS_S} tokens a second, and steps of {STEP_S * 1e3:g} ms for all that decode.",
-        "queue: from the arrival at the router to the first chunk. KV arrives after both: from the last chunk's end, and",
-        "the receiver's join, to its Success: all that moving adds. What the last requests left in the pages was checked,",
-        "byte for byte.",
+        "queue: from the arrival at the router to the first chunk. KV arrives after both: from the last chunk's end,",
+        "and the receiver's join, to its Success: all that moving adds. What the last requests left in the pages was",
+        "checked, byte for byte.",
     )
     report = Report("replay", machine.describe(), COLUMNS, notes)
     for phase, seconds in PHASES.items():

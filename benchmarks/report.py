@@ -54,6 +54,8 @@ class Report:
     """What the columns mean; one sentence each."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     """Figures by column: text, numbers or Spread."""
+    missed: int = 0
+    """Figures that are not what is wanted."""
 
     def to_json(self) -> str:
         """All figures unrounded."""
