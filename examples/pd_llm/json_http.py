@@ -37,8 +37,10 @@ async def errors_as_json(
         return error(refused.status, f"{request.method} {request.path}: {refused.reason}")
     except ConnectionError:  # the caller is gone
         raise
-    except Exception:  # noqa: BLE001 - it is logged, and the server goes on
+    except Exception:
         _log.exception("%s %s", request.method, request.path)
+        if request.writer.output_size > 0:  # an answer has begun: all that is left is to hang up
+            raise
         return error(500, "an error of the server, which its log tells")
 
 

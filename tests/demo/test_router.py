@@ -14,8 +14,9 @@ from kvtransfer import v1 as pb
 from kvtransfer.client import Client
 
 from benchmarks.processes import kvservice
+from examples.pd_llm.json_http import errors_as_json
 from examples.pd_llm.router import Router
-from examples.pd_llm.streaming import LINES
+from examples.pd_llm.streaming import LINES, Streamed
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -251,6 +252,28 @@ def test_a_request_that_is_wrong_is_told_what_is(client: Client, body: bytes, st
             return response.status, (await response.json())["error"]["message"]
 
     assert asyncio.run(run()) == (status, message)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_nobody_foresaw_goes_to_the_log_alone(begun: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def fault(request: web.Request) -> web.StreamResponse:
+        if begun:
+            await Streamed(request, LINES).send(FIRST)
+        raise ZeroDivisionError("a secret of the server's")
+
+    async def run() -> str:
+        app = web.Application(middlewares=[errors_as_json])
+        app.add_routes([web.get("/", fault)])
+        async with served(app) as url, aiohttp.ClientSession() as http, http.get(url) as response:
+            assert response.status == (200 if begun else 500)
+            return await response.text()
+
+    if begun:
+        with pytest.raises(aiohttp.ClientPayloadError):
+            asyncio.run(run())
+    else:
+        assert json.loads(asyncio.run(run())) == {"error": {"message": "an error of the server, which its log tells"}}
+    assert "a secret of the server's" in caplog.text
 
 
 @pytest.mark.parametrize(

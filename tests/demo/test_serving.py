@@ -135,6 +135,12 @@ def test_a_streamed_answer_is_the_same_as_one_that_is_not(service: Service, rout
         assert part["meta_info"]["finish_reason"] is None
 
 
+def test_a_streamed_answer_may_be_one_token(service: Service, router: str) -> None:
+    (only,) = service.stream(router, PROMPT, 1)
+    assert only["text"] == "\n"
+    assert only["meta_info"]["finish_reason"] == {"type": "length", "length": 1}
+
+
 def test_a_character_of_several_tokens_comes_when_it_is_whole(service: Service, router: str) -> None:
     question = "<|im_start|>user\nRepeat after me: 🦜🦜🦜<|im_end|>\n<|im_start|>assistant\n🦜"
     events = service.stream(router, question, 12)
