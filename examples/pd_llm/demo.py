@@ -24,7 +24,7 @@ from .damage import Damage
 from .prompts import waves
 from .result import Result, from_response
 from .routers import ROUTERS, NoRouter
-from .stack import Options, Stack
+from .stack import NoDevice, Options, Stack
 
 PAGE_TOKENS = 16
 
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kvtransfer-demo-") as folder:
         try:
             sys.exit(asyncio.run(demo(args, Path(folder))))
-        except (ChildDied, NoRouter, TimeoutError) as failed:
+        except (ChildDied, NoDevice, NoRouter, TimeoutError) as failed:
             sys.exit(f"demo: {failed}")
         except (KeyboardInterrupt, asyncio.CancelledError):
             sys.exit("demo: interrupted; every process has ended")

@@ -14,7 +14,7 @@ from .children import ChildDied, Children
 from .config import MODELS
 from .demo import end_on_sigterm
 from .routers import ROUTERS, NoRouter
-from .stack import Options, Ports
+from .stack import NoDevice, Options, Ports
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         try:
             options = Options(model=args.model, tp=args.tp, device=args.device, router=args.router, ports=chosen)
             asyncio.run(serve(Path(folder), options))
-        except (ChildDied, NoRouter, TimeoutError) as failed:
+        except (ChildDied, NoDevice, NoRouter, TimeoutError) as failed:
             sys.exit(f"serve: {failed}")
         except (KeyboardInterrupt, asyncio.CancelledError):
             print("serve: every process has ended")

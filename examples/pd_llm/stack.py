@@ -68,13 +68,23 @@ class Stack:
     """By name: `kvservice`, `prefill-tp0`, ..., `router`."""
 
 
+class NoDevice(Exception):
+    """A device that cannot be had here."""
+
+
 def placement(device: str) -> dict[str, str]:
-    """The torch device of each engine: with `cuda`, prefill has GPU 0 and decode GPU 1, or 0 if there is no other."""
+    """The torch device of each engine: with `cuda`, prefill has GPU 0 and decode GPU 1, or 0 if there is no other.
+
+    Raises:
+        NoDevice: There is no GPU.
+    """
     if device != "cuda":
         return dict.fromkeys(ROLES, device)
     import torch  # only here: it takes seconds
 
-    last = max(torch.cuda.device_count() - 1, 0)
+    last = torch.cuda.device_count() - 1
+    if last < 0:
+        raise NoDevice("--device cuda: torch sees no GPU")
     return {role: f"cuda:{min(gpu, last)}" for gpu, role in enumerate(ROLES)}
 
 
@@ -93,6 +103,7 @@ async def start(children: Children, folder: Path, options: Options) -> Stack:
     Raises:
         TimeoutError: Something does not serve within START_S.
         NoRouter: The router cannot be had here.
+        NoDevice: The device cannot be.
     """
     pids, urls = {}, {}
     python = sys.executable
