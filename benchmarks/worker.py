@@ -149,24 +149,28 @@ class Worker:
 
 def manager(role: Role, target: str, pool: Pool | DevicePool, engine_id: str, rank: int = 0) -> KVManager:
     """A worker over a pool."""
-    shape = pool.shape
-    keys, values = ({layer: pool.memory[2 * layer + i] for layer in range(shape.layers)} for i in range(2))
-    if shape.ranks == 1:
-        parts = [Part("k", keys), Part("v", values)]
-    else:
-        parts = [
-            Part(name, memory, "token_head", total_heads=shape.ranks, first_head=rank, head_count=1)
-            for name, memory in (("k", keys), ("v", values))
-        ]
     return KVManager(
         target,
         engine_id=engine_id,
         role=role,
-        model=shape.name,
-        groups=[PagedGroup("kv", PAGE_TOKENS, parts)],
-        topology=Topology(tp_size=shape.ranks),
+        model=pool.shape.name,
+        groups=[kv_group(pool, rank)],
+        topology=Topology(tp_size=pool.shape.ranks),
         rank=Rank(tp_rank=rank),
     )
+
+
+def kv_group(pool: Pool | DevicePool, rank: int) -> PagedGroup:
+    """What a worker tells of its pool."""
+    shape = pool.shape
+    keys, values = ({layer: pool.memory[2 * layer + i] for layer in range(shape.layers)} for i in range(2))
+    if shape.ranks == 1:
+        return PagedGroup("kv", PAGE_TOKENS, [Part("k", keys), Part("v", values)])
+    parts = [
+        Part(name, memory, "token_head", total_heads=shape.ranks, first_head=rank, head_count=1)
+        for name, memory in (("k", keys), ("v", values))
+    ]
+    return PagedGroup("kv", PAGE_TOKENS, parts)
 
 
 def _check(until: float, what: str) -> None:
