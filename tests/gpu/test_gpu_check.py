@@ -15,7 +15,7 @@ from scripts.gpu_check.wheels import WrongWheels, unpack
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [ROOT / "scripts" / "gpu_check.sh", *arguments],
-        env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True, timeout=300, check=False,
+        env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True, timeout=480, check=False,
     )  # fmt: skip
 
 
