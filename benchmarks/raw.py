@@ -14,7 +14,7 @@ from benchmarks.device_pool import DevicePool
 from benchmarks.pool import Pool
 from benchmarks.processes import Span
 
-MEET_TIMEOUT_S = 20.0
+MEET_TIMEOUT_S = 60.0
 LINGER_S = 0.2
 """After the peer was heard: a connection comes up only while both sides look for notifications."""
 

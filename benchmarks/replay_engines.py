@@ -17,7 +17,7 @@ CHUNK_TOKENS = 2048
 """Of a prefill step."""
 LOOK_EVERY_S = 500e-6
 """Between two looks of an engine's thread, while it has nothing to compute."""
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 60.0
 SILENCE_S = 60.0
 """The longest that nothing may happen in a replay."""
 

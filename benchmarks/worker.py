@@ -14,7 +14,7 @@ from benchmarks.processes import Span
 from benchmarks.raw import RawAgent
 from benchmarks.shapes import PAGE_TOKENS, Shape
 
-ROOM_TIMEOUT_S = 30.0
+ROOM_TIMEOUT_S = 60.0
 LOOK_EVERY_S = 50e-6
 """Between two looks of the engine's thread: it must leave the interpreter to the worker's threads."""
 

@@ -15,7 +15,7 @@ from benchmarks.shapes import PAGE_TOKENS, Shape
 
 LOOK_EVERY_S = 50e-6
 """Between two polls, as this project's own worker is polled here; a scheduler polls once a step, which is longer."""
-ROOM_TIMEOUT_S = 30.0
+ROOM_TIMEOUT_S = 60.0
 AUX_BYTES = 256
 AUX_ROWS = 64
 

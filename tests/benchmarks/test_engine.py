@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import engine
-from benchmarks.engine import Work
+from benchmarks.stepping import Work
 
 
 @pytest.fixture(autouse=True)
