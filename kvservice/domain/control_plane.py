@@ -20,7 +20,6 @@ from kvservice.domain.joining import check_join, check_room, check_sides, is_oth
 from kvservice.domain.lease import ExpiryQueue
 from kvservice.domain.linking import Linking
 from kvservice.domain.links import Link
-from kvservice.domain.outbox import Outbox
 from kvservice.domain.pages import PageLedger
 from kvservice.domain.pairs import Pairs, check_replica
 from kvservice.domain.policy import Policy
@@ -33,14 +32,12 @@ from kvservice.domain.types import (
     FailureReason,
     Join,
     PeerNews,
-    Poll,
     Progress,
     Registration,
     Release,
     ReleaseState,
     Role,
     RoomState,
-    RoomUpdate,
     WorkerRef,
 )
 
@@ -191,7 +188,8 @@ class ControlPlane:
         room = self.rooms.get(join.room)
         if room is not None and room.closed_at is not None:
             check_sides(room, worker, join)
-            room.turn_away(worker.peer, worker.engine.role, join, now)
+            if room.turn_away(worker.peer, worker.engine.role, join, now):
+                worker.instance.joins[join.room] = join.join_id
             self._after(room, now)
             self._telling.room(worker.peer, room.room, True)
             return room
@@ -287,7 +285,7 @@ class ControlPlane:
         self._session += 1
         worker.session = self._session
         self._timers.drop(("grace", worker.ref.worker_id))
-        self._telling.everything(worker)
+        self._telling.everything(worker, self.changes.revision)
         return self._session
 
     def session_broken(self, worker: Worker, token: int, now: float) -> None:
@@ -356,6 +354,7 @@ class ControlPlane:
         else:
             del self.registry.instances[instance_id]
             self.ledger.receiver_over(instance_id)
+            self._telling.forget(instance_id)
 
     # --- inside ---
 
@@ -419,7 +418,6 @@ class ControlPlane:
 
     def _lose(self, worker: Worker, reason: FailureReason, message: str, drained: bool, now: float) -> None:
         """A worker's registration ends: its rooms are asked to end, its peers are told."""
-        peers = list(self.pairs.peers_of(worker))
         worker_id, instance = worker.ref.worker_id, worker.instance
         self.registry.remove(worker, now)
         self._timers.drop(("lease", worker_id))
@@ -434,8 +432,7 @@ class ControlPlane:
             if room is not None and participant is not None and participant.instance_id == instance.peer.instance_id:
                 room.worker_gone(participant, Failure(reason, message, worker_id), now)
                 self._after(room, now)
-        for peer in peers:
-            self._telling.peer(peer, worker, PeerNews.GONE)
+        self._telling.gone(worker)
         worker.outbox = None
         worker.session = 0
         self._telling.wake(worker, True)
@@ -449,16 +446,11 @@ class ControlPlane:
     def _take_rooms(self, worker: Worker, told: Iterable[RoomState], now: float) -> None:
         """Takes a worker's complete list of rooms."""
         listed = {state.room: state for state in told}
-        strangers: dict[int, RoomUpdate] = {}
         for number, state in listed.items():
             room = self.rooms.get(number)
             participant = None if room is None else room.participants.get(worker.ref.worker_id)
             if room is None or participant is None or participant.join_id != state.join_id:
-                end = self._end_of_unknown(worker, (number, state.join_id))
-                if end is not None:  # else a join that never arrived: it is sent again
-                    revision = self.changes.revision
-                    strangers[number] = RoomUpdate(number, state.join_id, end[0], None, end[1], (), revision, False)
-                continue
+                continue  # its session is told how it ended, or it never arrived: it is sent again
             worker.instance.former.discard((number, state.join_id))
             room.registered(participant, worker.ref.epoch, now)
             worker.instance.joins.setdefault(number, state.join_id)
@@ -471,13 +463,3 @@ class ControlPlane:
         for key in worker.instance.missed.keys() - told_joins:
             del worker.instance.missed[key]
         worker.absent = [number for number in worker.instance.joins if number not in listed and number in self.rooms]
-        worker.outbox = Outbox(strangers=strangers) if strangers else None
-
-    @staticmethod
-    def _end_of_unknown(worker: Worker, key: tuple[int, int]) -> tuple[Poll, Failure | None] | None:
-        """How a join ended whose room is not there; None if it never came."""
-        if key in worker.instance.former:
-            # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
-            text = "the service does not know this join: it was restarted, or the worker was away for too long"
-            return Poll.FAILED, Failure(FailureReason.SERVICE_RESTARTED, text)
-        return worker.instance.missed.get(key)

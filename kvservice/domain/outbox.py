@@ -31,7 +31,7 @@ class Outbox:
     rooms: dict[int, None] = field(default_factory=dict)
     releases: dict[JoinKey, Release] = field(default_factory=dict)
     peers: dict[str, PeerChange] = field(default_factory=dict)  # by instance: the newest counts
-    strangers: dict[int, RoomUpdate] = field(default_factory=dict)  # rooms it told that nobody here knows
+    strangers: dict[JoinKey, RoomUpdate] = field(default_factory=dict)  # rooms it told that nobody here knows
     told_update: dict[int, RoomUpdate] = field(default_factory=dict)
     told_offers: dict[int, int] = field(default_factory=dict)  # receivers whose offer was told, by room
     told_completions: dict[int, int] = field(default_factory=dict)

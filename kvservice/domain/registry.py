@@ -1,7 +1,7 @@
 """Engines, their workers, and the processes behind these."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kvservice.domain.errors import (
@@ -15,7 +15,19 @@ from kvservice.domain.errors import (
 from kvservice.domain.layout import check_layout
 from kvservice.domain.outbox import Outbox
 from kvservice.domain.policy import Policy
-from kvservice.domain.types import Failure, Layout, Peer, Poll, Rank, Registration, Role, Topology, WorkerRef
+from kvservice.domain.types import (
+    Failure,
+    FailureReason,
+    Layout,
+    Peer,
+    PeerChange,
+    Poll,
+    Rank,
+    Registration,
+    Role,
+    Topology,
+    WorkerRef,
+)
 
 MAX_RANKS = 4096
 MIN_LEASE_TTL = 1.0
@@ -35,10 +47,20 @@ class Instance:
     former: set[tuple[int, int]] = field(default_factory=set)  # joins told to a former life of the service
     missed: dict[tuple[int, int], tuple[Poll, Failure | None]] = field(default_factory=dict)
     """How rooms ended, by join, that were forgotten while the process was away."""
+    peers: dict[str, PeerChange] = field(default_factory=dict)
+    """What it was told last of each process that it may still know, by instance."""
 
     def is_over(self, join: tuple[int, int]) -> bool:
         """Whether a join must open no room: what was told of it then is forgotten. An update says so."""
         return join in self.former or join in self.missed
+
+    def ends(self) -> Iterator[tuple[tuple[int, int], tuple[Poll, Failure | None]]]:
+        """How each of those ended."""
+        # Survival of a restart is not there yet: a join that nobody knows has failed, and proves nothing.
+        text = "the service does not know this join: it was restarted, or the worker was away for too long"
+        for join in self.former:
+            yield join, (Poll.FAILED, Failure(FailureReason.SERVICE_RESTARTED, text))
+        yield from self.missed.items()
 
 
 @dataclass(slots=True)

@@ -1,12 +1,13 @@
 """Marks in workers' outboxes what they have to be told, and wakes their sessions."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kvservice.domain.outbox import Outbox
 from kvservice.domain.pages import Changed, PageLedger
 from kvservice.domain.pairs import Pairs
 from kvservice.domain.registry import Registry, Worker
-from kvservice.domain.types import Peer, PeerChange, PeerNews
+from kvservice.domain.types import Peer, PeerChange, PeerNews, RoomUpdate
 
 # Told whom to wake, and whether somebody waits for it: work to do, or an end.
 Wake = Callable[[Worker, bool], None]
@@ -21,23 +22,30 @@ class Telling:
         self._pairs = pairs
         self._ledger = ledger
 
-    def everything(self, worker: Worker) -> None:
-        """A new stream: all that the worker must know."""
-        strangers = worker.outbox.strangers if worker.outbox is not None else {}
-        worker.outbox = Outbox(strangers=strangers)
+    def everything(self, worker: Worker, revision: int) -> None:
+        """A new stream: all that the worker must know, as of a revision."""
+        worker.outbox = Outbox()
+        for (room, join_id), (poll, failure) in worker.instance.ends():
+            update = RoomUpdate(room, join_id, poll, None, failure, (), revision, False)
+            worker.outbox.strangers[room, join_id] = update
         worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
         for key in self._ledger.released_by(worker.peer.instance_id):
             worker.outbox.releases[key] = self._ledger.release(key)
+        for change in list(worker.instance.peers.values()):  # it may not have heard them go
+            if self._present(change.peer) is None:
+                worker.outbox.peers[change.peer.instance_id] = replace(change, kind=PeerNews.GONE, message="")
+                if change.peer.instance_id not in self._registry.instances:
+                    del worker.instance.peers[change.peer.instance_id]
         for peer in self._pairs.peers_of(worker):
-            self.peer(worker, peer, PeerNews.DRAINING if peer.draining else PeerNews.READY)
+            self._meet(worker, peer)
         for misfit, why in self._pairs.misfits_of(worker):
             self.peer(worker, misfit, PeerNews.UNFIT, why)
 
     def announce(self, worker: Worker) -> None:
         """A worker of a ready engine and its peers learn of each other."""
         for peer in self._pairs.peers_of(worker):
-            self.peer(peer, worker, PeerNews.READY)
-            self.peer(worker, peer, PeerNews.READY)
+            self._meet(peer, worker)
+            self._meet(worker, peer)
         for misfit, why in self._pairs.misfits_of(worker):
             self.peer(worker, misfit, PeerNews.UNFIT, why)
             if worker.rank == min(worker.engine.workers):
@@ -49,11 +57,24 @@ class Telling:
         if told.outbox is not None:
             change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank, message)
             told.outbox.peers[about.peer.instance_id] = change
+            told.instance.peers[about.peer.instance_id] = change
             self.wake(told, False)
+
+    def gone(self, worker: Worker) -> None:
+        """A process is gone or was replaced: told to whoever has heard of it, whatever became of the engines since."""
+        for other in self._registry.workers.values():
+            if worker.peer.instance_id in other.instance.peers:
+                self.peer(other, worker, PeerNews.GONE)
+
+    def forget(self, instance_id: str) -> None:
+        """A process that is gone is remembered no more; who is away is still to be told."""
+        for worker in self._registry.workers.values():
+            if worker.outbox is not None:
+                worker.instance.peers.pop(instance_id, None)
 
     def room(self, peer: Peer, number: int, urgent: bool) -> None:
         """A room of this process may look different to it."""
-        worker = self._listening(peer)
+        worker = self._present(peer)
         if worker is not None and worker.outbox is not None:
             worker.outbox.rooms[number] = None
             self.wake(worker, urgent)
@@ -61,11 +82,14 @@ class Telling:
     def releases(self, changed: Changed) -> None:
         """Pages of these joins may be free, or held by somebody else."""
         for peer, key in changed:
-            worker = self._listening(peer)
+            worker = self._present(peer)
             if worker is not None and worker.outbox is not None:
                 worker.outbox.releases[key] = self._ledger.release(key)
                 self.wake(worker, False)
 
-    def _listening(self, peer: Peer) -> Worker | None:
+    def _meet(self, told: Worker, about: Worker) -> None:
+        self.peer(told, about, PeerNews.DRAINING if about.draining else PeerNews.READY)
+
+    def _present(self, peer: Peer) -> Worker | None:
         worker = self._registry.workers.get(peer.worker_id)
         return worker if worker is not None and worker.instance.peer == peer else None

@@ -118,16 +118,17 @@ class Room:
         if held is not None and join.destination is not None and held != join.destination:
             raise JoinConflict(f"room {self.room} was joined with another destination before", room=self.room)
 
-    def turn_away(self, peer: Peer, role: Role, join: Join, now: float) -> None:
-        """A join of a room that has closed: its repeat is answered, a first one is told FAILED. Raises RoomReused."""
+    def turn_away(self, peer: Peer, role: Role, join: Join, now: float) -> bool:
+        """Answers a join of a closed room. True if it is the first, which is told FAILED. Raises RoomReused."""
         participant = self.participants.get(peer.worker_id)
         if participant is not None and participant.joined:
             self._repeat(participant, peer, join)
-            return
+            return False
         if self.poll is not Poll.FAILED:
             raise RoomReused(f"room {self.room} ended a short while ago", room=self.room)
         # No write can land in a room that has closed: the join counts as released, so that Cleanup says FREE.
         self._enter_ended(peer, 0, role, join.join_id, now)
+        return True
 
     def bury(self, peer: Peer, epoch: int, role: Role, join_id: int, now: float) -> None:
         """A worker that is not in the room gives its join up: it counts as joined, failed and released."""

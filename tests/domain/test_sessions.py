@@ -88,6 +88,8 @@ def test_who_joins_an_aborted_room_is_told_that_it_failed() -> None:
     plane.abort(7, "", 0.0)
     plane.decode(7)
     assert told(plane.hear(plane.d[0])) == [(7, Poll.FAILED, Poll.FAILED)]
+    plane.open_session(plane.d[0])
+    assert told(plane.hear(plane.d[0])) == [(7, Poll.FAILED, Poll.FAILED)]
 
 
 def test_a_forgotten_room_leaves_nothing_in_the_outbox() -> None:
@@ -128,6 +130,25 @@ def test_peers_hear_when_engines_are_complete_drain_and_go() -> None:
     assert [(c.kind, c.engine_id) for c in plane.hear(plane.d[0]).peers] == [(PeerNews.GONE, "p")]
     newcomer = plane.enter("p", Role.PREFILL, 0, 2, now=4.0)
     assert [(c.kind, c.peer) for c in plane.hear(plane.d[0]).peers] == [(PeerNews.READY, newcomer.peer)]
+
+
+def test_a_peer_that_goes_is_told_of_though_its_engine_was_incomplete_or_nobody_listened() -> None:
+    plane = opened(tp=2)
+    plane.deregister(plane.p[1].ref, True, 1.0)
+    plane.deregister(plane.p[0].ref, True, 2.0)
+    assert [(c.kind, c.peer) for c in plane.hear(plane.d[0]).peers] == [(PeerNews.GONE, plane.p[0].peer)]
+    plane.session_broken(plane.d[0], plane.d[0].session, 3.0)
+    plane.open_session(plane.d[0])
+    assert [(c.kind, c.peer) for c in plane.hear(plane.d[0]).peers] == [(PeerNews.GONE, plane.p[0].peer)]
+
+
+def test_a_peer_that_drains_is_announced_as_draining() -> None:
+    plane = opened(tp=2)
+    plane.renew(plane.p[0], True, 1.0)
+    plane.hear(plane.d[0])
+    plane.deregister(plane.d[1].ref, True, 2.0)
+    plane.enter("d", Role.DECODE, 1, 2, now=3.0)
+    assert [(c.kind, c.peer) for c in plane.hear(plane.d[0]).peers] == [(PeerNews.DRAINING, plane.p[0].peer)]
 
 
 def test_a_broken_session_has_a_grace_before_its_rooms_are_asked_to_end() -> None:
@@ -171,6 +192,9 @@ def test_a_join_of_a_former_life_is_told_to_have_failed_and_proves_nothing() -> 
     assert (update.room, update.join_id, update.poll) == (7, 99, Poll.FAILED)
     assert update.failure is not None
     assert update.failure.reason is FailureReason.SERVICE_RESTARTED
+    plane.session_broken(survivor, survivor.session, 0.0)
+    plane.open_session(survivor)
+    assert plane.hear(survivor).updates == [update]
     assert plane.clean(survivor, Join(7, 99)).state is ReleaseState.UNKNOWN
 
 
