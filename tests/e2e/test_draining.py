@@ -4,7 +4,7 @@ from kvtransfer import Client, KVPoll
 from kvtransfer import v1 as pb
 
 from tests.e2e.server import Running, serving
-from tests.e2e.workers import Setup, engines, wait_for
+from tests.e2e.workers import Setup, Worker, engines, met, wait_for
 
 
 def test_draining_is_seen_by_routers_and_outlives_a_registration() -> None:
@@ -31,10 +31,23 @@ def test_draining_is_seen_by_routers_and_outlives_a_registration() -> None:
         _wait_state(server, pb.ENGINE_STATE_READY)
 
 
-def _wait_state(server: Running, wanted: pb.EngineState | None) -> None:
-    """Waits until ListEngines shows the prefill engine so; None: not at all."""
+def test_a_worker_that_comes_while_its_peer_drains_sends_to_it() -> None:
+    with serving() as server:
+        receiver = Worker(Setup(server.target, "d", "decode", seed=9))
+        receiver.call("drain")
+        _wait_state(server, pb.ENGINE_STATE_DRAINING, pb.ROLE_DECODE)
+        with met([receiver, Worker(Setup(server.target, "p", "prefill"))]) as (_, sender):
+            receiver.call("receiver", 1, "p")
+            receiver.call("offer", 1, 40, {"kv": [3, 4, 5]}, slots={"aux": 2})
+            sender.call("sender", 1, 40)
+            sender.call("send", 1, {"kv": [0, 1, 2]}, slots={"aux": 1}, last=True)
+            receiver.wait_poll(1, KVPoll.SUCCESS)
+
+
+def _wait_state(server: Running, wanted: pb.EngineState | None, role: pb.Role = pb.ROLE_PREFILL) -> None:
+    """Waits until ListEngines shows the engine of a role so; None: not at all."""
     with Client(server.target) as client:
         wait_for(
-            lambda: [engine.state for engine in client.list_engines(role=pb.ROLE_PREFILL)],
+            lambda: [engine.state for engine in client.list_engines(role=role)],
             lambda states: states == ([] if wanted is None else [wanted]),
         )

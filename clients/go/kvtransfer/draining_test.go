@@ -32,6 +32,20 @@ func TestDrainingIsSeenByRoutersAndOutlivesARegistration(t *testing.T) {
 	seenAs(t, client, pb.EngineState_ENGINE_STATE_READY)
 }
 
+// TestAPeerThatDrainsIsMet: its rooms go on, and it may still join others.
+func TestAPeerThatDrainsIsMet(t *testing.T) {
+	client := dial(t)
+	model, engine := unique("model"), unique("p")
+	decode := start(t, client, registration(unique("d"), pb.Role_ROLE_DECODE, model), nil)
+	decode.SetDraining(true)
+	await(t, decode, "ready", decode.Open)
+	prefill := start(t, client, registration(engine, pb.Role_ROLE_PREFILL, model), nil)
+	await(t, prefill, "told of its peer", func() bool { return len(prefill.Peers()) == 1 })
+	sender, receiver := meet(t, prefill, decode, engine)
+	write(t, sender)
+	ends(t, receiver, success)
+}
+
 // seenAs waits until ListEngines shows the service's only engine so.
 func seenAs(t *testing.T, client *kvtransfer.Client, want pb.EngineState) {
 	t.Helper()

@@ -49,7 +49,7 @@ func (r *roster) changed(change *pb.PeerChange) {
 	switch change.GetKind() {
 	case pb.PeerChange_KIND_GONE:
 		r.drop(change.GetPeer().GetInstanceId())
-	case pb.PeerChange_KIND_READY:
+	case pb.PeerChange_KIND_READY, pb.PeerChange_KIND_DRAINING: // its rooms go on
 		if r.enter(change) {
 			r.emit(fetchLinks{change})
 		}

@@ -51,7 +51,7 @@ class Roster:
         """News of a peer."""
         if change.kind == pb.PeerChange.KIND_GONE:
             self._drop(change.peer.instance_id)
-        elif change.kind == pb.PeerChange.KIND_READY:
+        elif change.kind in (pb.PeerChange.KIND_READY, pb.PeerChange.KIND_DRAINING):  # its rooms go on
             self._ready(change)
         elif change.kind == pb.PeerChange.KIND_UNFIT and self._enter(change):
             state = self.peers[change.peer.instance_id]
