@@ -135,11 +135,12 @@ func (t *Target) Complete() error {
 	return t.sender.worker.step(func(r *rooms) error { return r.complete(t.sender.room, t.target) })
 }
 
-// Write is a piece that was handed to the data plane. To be ended once, by Done or by Failed: until then the source pages
-// do not come back.
+// Write is a piece that was handed to the data plane. To be ended by Done or by Failed: until then the source pages do
+// not come back. What is said of it after its end counts for nothing.
 type Write struct {
 	target *Target
 	moved  int64
+	ended  bool
 }
 
 // Progress tells the bytes moved so far: a long write without any is taken for stuck.
@@ -149,22 +150,27 @@ func (w *Write) Progress(moved int64) {
 
 // Done: every byte that was handed over is written, and nothing is in flight.
 func (w *Write) Done(moved int64) {
-	w.target.sender.worker.event(func(r *rooms) {
-		w.add(r, moved)
-		r.ended(w.target.sender.room, w.target.target, nil)
-	})
+	w.end(moved, nil)
 }
 
 // Failed: the write ended badly, and bytes of it may still land. The room is asked to end.
 func (w *Write) Failed(moved int64, reason pb.FailureReason, message string) {
+	w.end(moved, &Failure{Reason: reason, Message: message, WorkerID: w.target.target.peer.GetWorkerId()})
+}
+
+func (w *Write) end(moved int64, failure *Failure) {
 	w.target.sender.worker.event(func(r *rooms) {
 		w.add(r, moved)
-		failure := &Failure{Reason: reason, Message: message, WorkerID: w.target.target.peer.GetWorkerId()}
-		r.ended(w.target.sender.room, w.target.target, failure)
+		if !w.ended {
+			w.ended = true
+			r.ended(w.target.sender.room, w.target.target, failure)
+		}
 	})
 }
 
 func (w *Write) add(r *rooms, moved int64) {
-	r.wrote(w.target.sender.room, w.target.target, moved-w.moved)
-	w.moved = moved
+	if !w.ended && moved > w.moved {
+		r.wrote(w.target.sender.room, w.target.target, moved-w.moved)
+		w.moved = moved
+	}
 }
