@@ -76,7 +76,8 @@ func begin(ctx context.Context, url string, body any) (io.ReadCloser, error) {
 	var said struct {
 		Error failed `json:"error"`
 	}
-	if err := json.NewDecoder(response.Body).Decode(&said); err != nil {
+	err = json.NewDecoder(response.Body).Decode(&said)
+	if err != nil || said.Error.Message == "" || response.StatusCode < 400 {
 		return nil, &refusal{502, fmt.Sprintf("%s: %s", url, response.Status)}
 	}
 	return nil, &refusal{response.StatusCode, said.Error.Message}

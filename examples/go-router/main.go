@@ -22,6 +22,9 @@ import (
 // shutdownTimeout is what requests under way get to end when the router is told to.
 const shutdownTimeout = time.Second
 
+// headerTimeout is what a caller gets to say what it wants.
+const headerTimeout = 10 * time.Second
+
 func main() {
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "go-router:", err)
@@ -62,7 +65,7 @@ func run() error {
 
 // serve serves until ctx ends.
 func serve(ctx context.Context, listener net.Listener, router *router) error {
-	server := &http.Server{Handler: router.routes()}
+	server := &http.Server{Handler: router.routes(), ReadHeaderTimeout: headerTimeout}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {

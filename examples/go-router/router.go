@@ -20,6 +20,8 @@ import (
 const (
 	// abortTimeout bounds telling the service; a room that it does not hear of ends by a deadline of its own.
 	abortTimeout = 5 * time.Second
+	// lastWords is what a caller gets to hear of a timeout.
+	lastWords = time.Second
 	// abortMessage is the most characters that an Abort may say.
 	abortMessage = 1024
 )
@@ -28,8 +30,8 @@ const (
 type router struct {
 	engines *directory
 	client  *kvtransfer.Client
-	timeout time.Duration // of each generation
-	tasks   sync.WaitGroup
+	timeout time.Duration  // of each generation
+	tasks   sync.WaitGroup // requests under way, and what they leave behind
 }
 
 func (r *router) routes() http.Handler {
@@ -45,7 +47,10 @@ func (r *router) routes() http.Handler {
 }
 
 func (r *router) generate(w http.ResponseWriter, call *http.Request) {
+	r.tasks.Add(1)
+	defer r.tasks.Done()
 	accepted := monotonicNS()
+	r.bound(w)
 	wanted, err := parse(http.MaxBytesReader(w, call.Body, maxBody))
 	if err != nil {
 		fail(w, err, 0)
@@ -76,6 +81,13 @@ func (r *router) generate(w http.ResponseWriter, call *http.Request) {
 	} else {
 		fail(w, err, known.room)
 	}
+}
+
+// bound ends a request whose caller neither says nor hears anything more, once it has had its time and its error.
+func (r *router) bound(w http.ResponseWriter) {
+	until, connection := time.Now().Add(r.timeout+lastWords), http.NewResponseController(w)
+	_ = connection.SetReadDeadline(until) // a connection of net/http's always can
+	_ = connection.SetWriteDeadline(until)
 }
 
 // ask has a prefill engine compute the prompt, and a decode engine the answer, which goes to the caller.

@@ -22,6 +22,7 @@ type site struct {
 	t      *testing.T
 	client *kvtransfer.Client
 	url    string
+	end    func() // ends the router
 }
 
 var instances atomic.Int64
@@ -41,15 +42,21 @@ func newSite(t *testing.T, change func(*router)) *site {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- serve(ctx, listener, router) }()
-	t.Cleanup(func() {
+	go func() {
+		defer close(ended)
+		ended <- serve(ctx, listener, router)
+	}()
+	end := func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+	t.Cleanup(func() {
+		end()
 		_ = client.Close()
 	})
-	return &site{t, client, "http://" + listener.Addr().String()}
+	return &site{t, client, "http://" + listener.Addr().String(), end}
 }
 
 // engine registers one whose HTTP end is handle.
