@@ -5,23 +5,18 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from benchmarks import floor, machine
-from benchmarks.bare import BareSessions
 from benchmarks.floor import EchoServer
 from benchmarks.pair import Pair, running
-from benchmarks.processes import Child, kvservice, together
+from benchmarks.processes import Child, together
 from benchmarks.report import Column, Report, Spread, percentile
 from benchmarks.shapes import LARGE_TP8, ONE_PAGE, SMALL_TP3, Shape
 
 SHAPES = (ONE_PAGE, SMALL_TP3.with_tokens(16, ONE_PAGE.pool_pages), LARGE_TP8.with_tokens(16, ONE_PAGE.pool_pages))
 """By ranks a side."""
 IN_FLIGHT = (1, 4, 16, 64)
-BARE = "bare"
-WAVE, WAVES = 16, 4
-BARE_ROOMS = 1600
-"""In each round of bare sessions."""
 ROOMS = 200
 """Of each level in each round; the pool has a page for each, so that none is offered twice."""
 
@@ -45,9 +40,7 @@ NOTES = (
     "floor: in each round, medians of a message there and back on a bare gRPC stream, a raw NIXL write of the page,",
     "and a notification, one after the other. It is one room's, whatever is in flight.",
     "service CPU: of kvservice, everything from the senders' joins to the last cleanup; its share of a core over the",
-    "same time tells how near it was to its limit.",
-    f"{BARE}: sessions of all ranks in one process, which send what workers send in such rooms and move nothing:",
-    f"{WAVE} rooms in a message, {WAVES} such waves at a time. So a service can be seen at its limit.",
+    "same time tells how near it was to its limit, which `saturated` measures.",
 )
 
 
@@ -73,10 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measures all levels of all shapes. Raises WrongBytes."""
-    report = measure(SHAPES, arguments.rounds)
-    for shape in SHAPES:
-        report.rows.append(measure_bare(shape, arguments.rounds))
-    return report
+    return measure(SHAPES, arguments.rounds)
 
 
 def measure(shapes: Sequence[Shape], rounds: int, rooms: int = ROOMS) -> Report:
@@ -107,7 +97,9 @@ def measure(shapes: Sequence[Shape], rounds: int, rooms: int = ROOMS) -> Report:
                     "write_p50_ms": Spread.of(value * 1e3 for value in level.write),
                     "floor_ms": Spread.of(each.total * 1e3 for each in floors),
                     "p50_to_floor": Spread.of(level.to_floor),
-                    **_service(level),
+                    "rooms_per_s": Spread.of(level.rate),
+                    "service_cpu_ms": Spread.of(value * 1e3 for value in level.cpu),
+                    "service_percent": Spread.of(100 * value for value in level.share),
                 }
             )
     return report
@@ -127,33 +119,3 @@ def _measure(pair: Pair, pages: list[list[int]], in_flight: int, floor_s: float,
     level.rate.append(len(spans) / (max(end for _, end in spans) - min(joined for joined, _ in spans)))
     level.cpu.append(used / len(spans))
     level.share.append(used / passed)
-
-
-def measure_bare(shape: Shape, rounds: int, rooms: int = BARE_ROOMS) -> dict[str, object]:
-    """A row of what the service does when nothing else is to be done, for as many ranks."""
-    print(f"{shape.ranks} ranks a side, bare sessions: {rounds} rounds", file=sys.stderr)
-    level = Level()
-    with kvservice() as service, Child(BareSessions, service.target, replace(shape, layers=1)) as sessions:
-        for number in range(rounds + 1):
-            before, began = machine.cpu_seconds(service.pid), time.monotonic()
-            sessions.call("transfer", range(1 + number * rooms, 1 + (number + 1) * rooms), WAVE, WAVES)
-            used, passed = machine.cpu_seconds(service.pid) - before, time.monotonic() - began
-            if number:  # the first warms up
-                level.rate.append(rooms / passed)
-                level.cpu.append(used / rooms)
-                level.share.append(used / passed)
-    unknown = ("p50_ms", "p99_ms", "write_p50_ms", "floor_ms", "p50_to_floor")
-    return {
-        "ranks": shape.ranks,
-        "in_flight": f"{WAVE * WAVES} {BARE}",
-        **dict.fromkeys(unknown, "-"),
-        **_service(level),
-    }
-
-
-def _service(level: Level) -> dict[str, object]:
-    return {
-        "rooms_per_s": Spread.of(level.rate),
-        "service_cpu_ms": Spread.of(value * 1e3 for value in level.cpu),
-        "service_percent": Spread.of(100 * value for value in level.share),
-    }

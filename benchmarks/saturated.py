@@ -7,7 +7,7 @@ import itertools
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -23,6 +23,8 @@ LANES = 8
 BATCH = 16
 """Rooms of a message; as many lanes of them are under way."""
 SESSION = "/kvtransfer.v1.KVTransfer/Session"
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""Ranks are processes, and share none."""
 HEADS = 24
 ITEM_BYTES = 16 * 64 * 2
 ANSWER_TIMEOUT_S = 30.0
@@ -35,7 +37,7 @@ COLUMNS = (
     Column("service_percent", "service % of a core", 0),
 )
 NOTES = (
-    f"{LANES * BATCH} rooms of one page under way, told in messages of {BATCH}, by one session for each rank: joins of",
+    f"{LANES * BATCH} rooms of one page under way, told in messages of {BATCH}, over a connection for each rank: joins of",
     "the senders, joins with offers of the receivers, Completions by both, cleanups; each step once all ranks' last",
     "one was acknowledged. CPU: of kvservice, gRPC included. Medians over the rounds, with quartiles.",
 )
@@ -82,12 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """All numbers of ranks. Raises RuntimeError if the service refuses anything or a room does not end in SUCCESS."""
+    """All numbers of ranks."""
+    return measure(RANKS, arguments.rounds)
+
+
+def measure(ranks: Iterable[int], rounds: int) -> Report:
+    """A row for each number. Raises RuntimeError if the service refuses anything or a room does not end in SUCCESS."""
     report = Report("saturated", machine.describe(), COLUMNS, NOTES)
-    for ranks in RANKS:
-        print(f"{ranks} ranks a side: {arguments.rounds} rounds", file=sys.stderr)
+    for count in ranks:
+        print(f"{count} ranks a side: {rounds} rounds", file=sys.stderr)
         with kvservice() as service:
-            report.rows.append(asyncio.run(_measure(service, ranks, arguments.rounds)))
+            report.rows.append(asyncio.run(_measure(service, count, rounds)))
     return report
 
 
@@ -95,12 +102,14 @@ async def _measure(service: Service, ranks: int, rounds: int) -> dict[str, objec
     cpu, rate, busy = [], [], []
     per_lane = max(1, 12 // ranks)
     numbers = itertools.count(1)
-    async with grpc.aio.insecure_channel(service.target) as channel:
+    async with contextlib.AsyncExitStack() as channels:
         with Client(service.target) as client:
-            sides = [
-                [_session(client, channel, engine, role, rank, ranks) for rank in range(ranks)]
-                for engine, role in (("p", pb.ROLE_PREFILL), ("d", pb.ROLE_DECODE))
-            ]
+            sides: list[list[Session]] = [[], []]
+            for side, engine, role in zip(sides, "pd", (pb.ROLE_PREFILL, pb.ROLE_DECODE), strict=True):
+                for rank in range(ranks):
+                    channel = grpc.aio.insecure_channel(service.target, OWN_CONNECTION)
+                    await channels.enter_async_context(channel)
+                    side.append(_session(client, channel, engine, role, rank, ranks))
             listening = asyncio.gather(*(session.listen() for side in sides for session in side))
             await _lane(sides, numbers, 1)  # the first of everything is not counted
             for _ in range(rounds):

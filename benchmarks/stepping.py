@@ -90,18 +90,18 @@ class Engine:
         traffic = self._traffic(schedule) if schedule is not None else None
         work = Work()
         looked_at = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-        now, waited = time.monotonic(), _waited(looked_at)
-        until = now + seconds
-        while now < until or (traffic is not None and not traffic.over):
-            began, before = now, waited
+        waited = _waited(looked_at)
+        until = time.monotonic() + seconds
+        while (began := time.monotonic()) < until or (traffic is not None and not traffic.over):
             _think(turns)
-            now, waited = time.monotonic(), _waited(looked_at)
+            before, waited = waited, _waited(looked_at)
+            now = time.monotonic()
             work.note_step(now - began, waited - before)
             if traffic is not None:
-                began, before = now, waited
                 traffic.turn()
-                now, waited = time.monotonic(), _waited(looked_at)
-                work.note_call(now - began, waited - before)
+                took = time.monotonic() - now
+                before, waited = waited, _waited(looked_at)
+                work.note_call(took, waited - before)
         os.close(looked_at)
         work.rooms = _seconds(traffic)
         return work

@@ -22,10 +22,3 @@ def test_each_level_of_two_ranks_a_side_gets_a_row() -> None:
         # A room takes longer than its floor, as both its messages and its write are in it.
         assert row["p50_to_floor"]["median"] > 1
         assert row["p99_ms"]["median"] >= row["p50_ms"]["median"] > 0
-
-
-def test_bare_sessions_show_what_the_service_does() -> None:
-    row = rooms.measure_bare(TINY, rounds=2, rooms=100)
-    assert (row["ranks"], row["in_flight"], row["p50_ms"]) == (2, "64 bare", "-")
-    assert row["rooms_per_s"].low > 10
-    assert row["service_cpu_ms"].median > 0
