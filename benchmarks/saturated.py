@@ -37,7 +37,7 @@ COLUMNS = (
     Column("service_percent", "service % of a core", 0),
 )
 NOTES = (
-    f"{LANES * BATCH} rooms of one page under way, told in messages of {BATCH}, over a connection for each rank: joins of",
+    f"{LANES * BATCH} rooms of one page under way, told in messages of {BATCH}, over a connection a rank: joins of",
     "the senders, joins with offers of the receivers, Completions by both, cleanups; each step once all ranks' last",
     "one was acknowledged. CPU: of kvservice, gRPC included. Medians over the rounds, with quartiles.",
 )

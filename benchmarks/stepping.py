@@ -29,23 +29,20 @@ class Work:
     longest: float = 0.0
     long: int = 0
     """Steps of over LONG_S."""
-    in_calls: float = 0.0
-    """Of the thread, into the worker."""
+    cpu_in_calls: float = 0.0
+    """CPU of the thread in what it does between steps for its rooms."""
     longest_call: float = 0.0
+    """All that it does there between two steps."""
     rooms: list[float] = field(default_factory=list)
     """From join to Success, by the clock."""
 
     def note_step(self, took: float, waited: float) -> None:
-        """By the clock, and without a core. As the next."""
+        """By the clock, and without a core."""
         self.steps += 1
         self.in_steps_by_clock += took
         self.in_steps += took - waited
         self.longest = max(self.longest, took - waited)
         self.long += took - waited > LONG_S
-
-    def note_call(self, took: float, waited: float) -> None:
-        self.in_calls += took - waited
-        self.longest_call = max(self.longest_call, took - waited)
 
     @property
     def rate(self) -> float:
@@ -98,10 +95,11 @@ class Engine:
             now = time.monotonic()
             work.note_step(now - began, waited - before)
             if traffic is not None:
+                used = time.thread_time()
                 traffic.turn()
-                took = time.monotonic() - now
+                work.cpu_in_calls += time.thread_time() - used
                 before, waited = waited, _waited(looked_at)
-                work.note_call(took, waited - before)
+                work.longest_call = max(work.longest_call, time.monotonic() - now - (waited - before))
         os.close(looked_at)
         work.rooms = _seconds(traffic)
         return work
