@@ -25,7 +25,7 @@ $(VENV)/.done: requirements/dev.lock requirements/model.lock pyproject.toml
 	$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation --quiet -e .
 	@touch $@
 
-setup: $(VENV)/.done ## Make the virtual environment (about 5 GB, most of it torch)
+setup: $(VENV)/.done ## Make the virtual environment (about 6 GB, most of it torch)
 
 demo: $(VENV)/.done ## A real model, prefill and decode in two processes; ARGS="--tp 3 --json"
 	@$(BIN)/python -m examples.pd_llm.demo $(ARGS)

@@ -7,6 +7,9 @@ from typing import Any
 
 import aiohttp
 
+CONNECT_S = 5.0
+"""An engine that no connection can be had to within so long is not there."""
+
 
 class EngineRefused(Exception):
     """An engine answered with an error, whose message this is, or not at all."""
@@ -63,6 +66,10 @@ async def _read(url: str, response: aiohttp.ClientResponse) -> dict[str, Any]:
 
 
 def _why(failed: aiohttp.ClientError) -> str:
+    if isinstance(failed, aiohttp.ConnectionTimeoutError):
+        return f"no connection within {CONNECT_S:g} s"
+    if isinstance(failed, aiohttp.ClientConnectorDNSError):
+        return failed.os_error.strerror or "its name is not known"  # its number is none of errno's
     if isinstance(failed, aiohttp.ClientConnectorError) and failed.os_error.errno:
         return os.strerror(failed.os_error.errno)
     return "it hung up"

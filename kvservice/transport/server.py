@@ -68,13 +68,13 @@ class Server:
 
     async def stop(self) -> None:
         """No new rooms, watches end, open rooms get the grace, then all calls end."""
-        _log.info("stopping, %d rooms are open", self.service.control.open_rooms)
+        _log.info("stopping; rooms open: %d", self.service.control.open_rooms)
         await self._health.enter_graceful_shutdown()
         self.service.drain()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.service.idle(), self.config.drain_grace)
         if self.service.control.open_rooms:
-            _log.warning("%d rooms are still open and are left", self.service.control.open_rooms)
+            _log.warning("rooms that are still open and are left: %d", self.service.control.open_rooms)
         self.service.stop()
         await self._grpc.stop(STOP_GRACE)
         if self._running is not None:

@@ -36,7 +36,7 @@ def test_a_signal_stops_it_after_the_grace_even_if_rooms_are_open(number: signal
         receiver.join(new_join(7, peer_engine_id="p"))
         status, logged = command.stop(number)
         assert status == 0
-        assert "1 rooms are still open" in logged
+        assert "still open and are left: 1" in logged
 
 
 def test_a_taken_port_is_fatal_with_a_sentence() -> None:

@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a sender wrote to a receiver in a room. Travels as a [Notification][] over NIXL, in
+// What a sender wrote to a receiver in a room. Travels as a `Notification` over NIXL, in
 // the sender's report and, as proof of the sender's success, in the receiver's.
 type Completion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -29,15 +29,15 @@ type RegisterWorkerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Engine that the worker belongs to. Created by its first worker.
 	EngineId string `protobuf:"bytes,1,opt,name=engine_id,json=engineId,proto3" json:"engine_id,omitempty"`
-	// Must equal the engine's.
+	// Required. Must equal the engine's.
 	Role Role `protobuf:"varint,2,opt,name=role,proto3,enum=kvtransfer.v1.Role" json:"role,omitempty"`
-	// Must equal the engine's. A new shape is `ENGINE_MISMATCH` until the old leases have ended.
+	// Required. Must equal the engine's. A new shape is `ENGINE_MISMATCH` until the old leases have ended.
 	Topology *Topology `protobuf:"bytes,3,opt,name=topology,proto3" json:"topology,omitempty"`
-	// Position of the worker.
+	// Required. Position of the worker.
 	Rank *Rank `protobuf:"bytes,4,opt,name=rank,proto3" json:"rank,omitempty"`
 	// UUID made when the process starts; its NIXL agent bears it as name.
 	InstanceId string `protobuf:"bytes,5,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	// Memory it lends. Registering other memory takes a new `instance_id`.
+	// Required. Memory it lends. Registering other memory takes a new `instance_id`.
 	Layout *Layout `protobuf:"bytes,6,opt,name=layout,proto3" json:"layout,omitempty"`
 	// What NIXL's `get_agent_metadata()` returned. At most 128 KiB.
 	NixlMetadata []byte `protobuf:"bytes,7,opt,name=nixl_metadata,json=nixlMetadata,proto3" json:"nixl_metadata,omitempty"`
@@ -53,11 +53,11 @@ type RegisterWorkerRequest struct {
 	// Processes (`instance_id`) of this rank that the caller's launcher saw exit: their writes
 	// are over, and nobody waits for their quarantine.
 	ExitedInstances []string `protobuf:"bytes,11,rep,name=exited_instances,json=exitedInstances,proto3" json:"exited_instances,omitempty"`
-	// As in [Worker][].
+	// As in `Worker`.
 	Endpoint string `protobuf:"bytes,12,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
-	// As in [Worker][].
+	// As in `Worker`.
 	Labels map[string]string `protobuf:"bytes,13,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// As in [Worker][].
+	// As in `Worker`.
 	UserAgent     string `protobuf:"bytes,14,opt,name=user_agent,json=userAgent,proto3" json:"user_agent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

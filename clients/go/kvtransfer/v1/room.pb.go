@@ -462,7 +462,7 @@ type Offerer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The receiver.
 	Receiver *Peer `protobuf:"bytes,1,opt,name=receiver,proto3" json:"receiver,omitempty"`
-	// Its `join_id`, to be named in the [Completion][].
+	// Its `join_id`, to be named in the `Completion`.
 	OfferId       uint64 `protobuf:"fixed64,2,opt,name=offer_id,json=offerId,proto3" json:"offer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

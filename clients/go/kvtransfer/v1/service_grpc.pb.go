@@ -50,7 +50,7 @@ const (
 // Every method is idempotent: repeating a call with the same arguments leaves the
 // same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
 // `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-// [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+// `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
 // whose `poll` is `KV_POLL_FAILED`.
 type KVTransferClient interface {
 	// Registers a worker, grants it a lease and a new epoch, and takes its complete list of
@@ -278,7 +278,7 @@ type KVTransfer_SessionClient = grpc.BidiStreamingClient[SessionRequest, Session
 // Every method is idempotent: repeating a call with the same arguments leaves the
 // same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
 // `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-// [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+// `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
 // whose `poll` is `KV_POLL_FAILED`.
 type KVTransferServer interface {
 	// Registers a worker, grants it a lease and a new epoch, and takes its complete list of

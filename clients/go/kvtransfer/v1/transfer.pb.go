@@ -278,7 +278,8 @@ type Transfer struct {
 	// When `revision` last grew, by the server's clock, to look at only.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// True after a restart of the server until the workers of this room have told what they
-	// know of it: nothing is decided meanwhile.
+	// know of it: nothing is decided meanwhile. Not set by servers that restore no rooms: with
+	// those, rooms of a former life fail with `FAILURE_REASON_SERVICE_RESTARTED`.
 	Recovering    bool `protobuf:"varint,13,opt,name=recovering,proto3" json:"recovering,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -678,6 +679,7 @@ type PollResponse struct {
 	// Rooms that were never opened, or forgotten long ago.
 	UnknownRooms []int64 `protobuf:"varint,2,rep,packed,name=unknown_rooms,json=unknownRooms,proto3" json:"unknown_rooms,omitempty"`
 	// True while the server, restarted, still waits for workers: unknown rooms may yet be told.
+	// Not set by servers that restore no rooms.
 	Recovering    bool `protobuf:"varint,3,opt,name=recovering,proto3" json:"recovering,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -40,7 +40,7 @@ class KVTransferStub(object):
     Every method is idempotent: repeating a call with the same arguments leaves the
     same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
     `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-    [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+    `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
     whose `poll` is `KV_POLL_FAILED`.
     """
 
@@ -136,7 +136,7 @@ class KVTransferServicer(object):
     Every method is idempotent: repeating a call with the same arguments leaves the
     same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
     `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-    [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+    `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
     whose `poll` is `KV_POLL_FAILED`.
     """
 
@@ -351,7 +351,7 @@ class KVTransfer(object):
     Every method is idempotent: repeating a call with the same arguments leaves the
     same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
     `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-    [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+    `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
     whose `poll` is `KV_POLL_FAILED`.
     """
 

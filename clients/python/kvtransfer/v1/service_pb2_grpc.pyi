@@ -280,7 +280,7 @@ class KVTransferStub(typing.Generic[_KVTransferRegisterWorkerType, _KVTransferHe
     Every method is idempotent: repeating a call with the same arguments leaves the
     same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
     `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-    [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+    `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
     whose `poll` is `KV_POLL_FAILED`.
     """
 
@@ -547,7 +547,7 @@ class KVTransferServicer(metaclass=abc.ABCMeta):
     Every method is idempotent: repeating a call with the same arguments leaves the
     same state (but for the epoch that RegisterWorker grants) and returns the current view of it. Failed calls carry
     `google.rpc.ErrorInfo` with domain `kvtransfer.v1` and a reason named in
-    [ErrorReason][]. A transfer that fails is not a failed call: it is a transfer
+    `ErrorReason`. A transfer that fails is not a failed call: it is a transfer
     whose `poll` is `KV_POLL_FAILED`.
     """
 
