@@ -15,11 +15,12 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from kvtransfer.client import Client
 from kvtransfer.errors import KVTransferError
 
 from . import sampling
-from .engine_client import EngineRefused, ask, ask_for_lines
+from .engine_client import CONNECT_S, EngineRefused, ask, ask_for_lines
 from .http_process import serve
 from .json_http import bool_field, error, error_body, errors_as_json, json_body, str_field
 from .request_errors import BadRequest, shown
@@ -58,8 +59,8 @@ class Router:
         return app
 
     async def _session(self, _: web.Application) -> AsyncIterator[None]:
-        # No limits of its own: each generation has a timeout, and an engine answers when the text is complete.
-        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+        # No limit on the whole: each generation has a timeout, and an engine answers when the text is complete.
+        connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None, connect=CONNECT_S)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=_LINE_BYTES) as self._http:
             yield
             await asyncio.gather(*self._aborts)
@@ -89,6 +90,9 @@ class Router:
             self._abort(room, f"not done in {self._timeout_s:g} s")
         except EngineRefused as failed:
             refused = failed
+            self._abort(room, str(refused))
+        except (ValueError, LookupError, TypeError, HttpProcessingError) as failed:
+            refused = EngineRefused(502, f"what an engine answered is no answer: {failed!r}")
             self._abort(room, str(refused))
         else:
             return await events.end()

@@ -189,6 +189,18 @@ def test_who_hangs_up_on_a_stream_ends_the_room(client: Client) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("said", [b"{}\n", b"[5]\n", b"no JSON\n", b'{"error": 5}\n', b"a" * (3 << 20)])
+def test_an_answer_that_is_none_ends_the_room(client: Client, stream: bool, said: bytes) -> None:
+    async def run() -> None:
+        async with site(client, saying(said)) as here:
+            async with here.http.post(f"{here.url}/generate", json=STREAMED | {"stream": stream}) as response:
+                assert '"error"' in await response.text()
+            assert await here.aborted()
+
+    asyncio.run(run())
+
+
 def refusing(response: web.Response) -> Handler:
     async def decode(_: web.Request) -> web.Response:
         return response
