@@ -22,7 +22,7 @@ class ChangeLog:
     """Gives each change of a room a revision of its own, and finds what changed after one."""
 
     def __init__(self, start: int) -> None:
-        self.revision = start
+        self.start = self.revision = start
         self._rooms: OrderedDict[int, Room] = OrderedDict()  # by revision
         self._forgotten: deque[Forgotten] = deque(maxlen=MAX_FORGOTTEN)
 

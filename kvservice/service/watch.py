@@ -51,6 +51,8 @@ class Watcher:
         forgotten = []
         if after:  # who has seen nothing has nothing to forget
             gone = [each.room for each in self._control.changes.forgotten_since(after) if self._wanted(each)]
+            if after < self._control.changes.start:  # it watched a former life of the service
+                gone = [*self.rooms]
             forgotten = [number for number in gone if number not in self._control.rooms]  # else opened again since
         return Changes(rooms, forgotten, self._seen)
 

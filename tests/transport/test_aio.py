@@ -1,12 +1,14 @@
 """What is asyncio's own about the asyncio client; all else is tested with the sync one's tests."""
 
 import asyncio
+import contextlib
 import inspect
 
 import pytest
 from kvtransfer import aio, client
 from kvtransfer import v1 as pb
 from kvtransfer.aio import AsyncClient
+from kvtransfer.errors import LimitReached
 
 from transport.running import RunningServer
 from transport.worker import registration
@@ -49,6 +51,20 @@ def test_a_reading_that_was_given_up_loses_nothing(server: RunningServer) -> Non
             return [room.room for room in (await anext(watch)).transfers]
 
     assert asyncio.run(follow()) == [7]
+
+
+def test_a_watch_that_was_dropped_ends_on_the_server() -> None:
+    async def follow(target: str) -> None:
+        async with AsyncClient(target) as asked, asyncio.timeout(10):
+            answered = 0
+            while answered < 3:
+                with contextlib.suppress(LimitReached):  # the former one ends a moment after it was dropped
+                    async for _ in asked.watch():
+                        answered += 1
+                        break
+
+    with RunningServer(max_watches=1, drain_grace=0.0) as server:
+        asyncio.run(follow(server.target))
 
 
 def test_a_cancelled_task_is_cancelled_and_nothing_else(server: RunningServer) -> None:

@@ -172,6 +172,21 @@ def test_a_stream_that_breaks_is_taken_up_where_it_was(connect: Connect) -> None
         assert heard(watch, 2).room == 2
 
 
+def test_who_watched_a_room_over_a_restart_is_told_that_it_is_forgotten(connect: Connect) -> None:
+    with RunningServer(drain_grace=0.0) as server:
+        port = server.port
+        client = connect(server.target)
+        client.abort([1, 2])
+        watch = client.watch([1, 2])
+        next(watch)
+    with client, watch, RunningServer(port=port, drain_grace=0.0) as server, connect(server.target) as other:
+        other.abort([2])
+        forgotten: list[int] = []
+        while not forgotten:
+            forgotten += next(watch).forgotten_rooms
+        assert 1 in forgotten
+
+
 def test_watching_a_draining_service_raises_in_the_end(connect: Connect) -> None:
     with RunningServer(drain_grace=10.0) as server, connect(server.target, timeout=0.5) as client:
         [(_, receiver)] = pair(client)

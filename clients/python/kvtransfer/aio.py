@@ -104,8 +104,12 @@ class AsyncClient:
 class AsyncWatch(calls.Following):
     """The newest states of rooms as they change, for ever: as `Watch`, with `async with` and `async for`.
 
-    Leaving an `async for` early leaves the stream open; leaving the `async with` block cancels it.
+    Leaving an `async for` early leaves the stream open; leaving the `async with` block cancels it, and so does dropping
+    the watch.
     """
+
+    def __del__(self) -> None:
+        self._cancel()  # gRPC keeps a stream alive that nobody reads any more
 
     async def __aenter__(self) -> Self:
         return self
