@@ -1,8 +1,11 @@
 """The router in Python, before engines whose HTTP ends the test plays, and the real service."""
 
 import asyncio
+import contextlib
 import io
 import json
+import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -236,6 +239,34 @@ def test_an_engine_that_is_not_there_is_named(client: Client, stream: bool) -> N
             return await Site(http, url, client).generate(STREAMED | {"stream": stream})
 
     assert asyncio.run(run()) == (502, "http://127.0.0.1:1/prefill: Connection refused")
+
+
+def test_an_engine_whose_name_is_not_known_is_told_in_words(client: Client) -> None:
+    async def run() -> tuple[int, str]:
+        unknown = "http://engine.invalid:1"  # a top level that nobody has, by RFC 2606
+        async with aiohttp.ClientSession() as http, served(Router(client, unknown, unknown, 9).app()) as url:
+            return await Site(http, url, client).generate(STREAMED)
+
+    status, said = asyncio.run(run())
+    assert status == 502
+    assert re.fullmatch(r"http://engine.invalid:1/prefill: (.*[Nn]ame .*|no connection within 5 s)", said), said
+
+
+def test_an_engine_that_takes_no_connection_is_given_up(client: Client) -> None:
+    """A full backlog: the kernel leaves what comes unanswered."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent, contextlib.ExitStack() as held:
+        port = silent.getsockname()[1]
+        for _ in range(2):
+            waiting = held.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+
+        async def run() -> tuple[int, str]:
+            url = f"http://127.0.0.1:{port}"
+            async with aiohttp.ClientSession() as http, served(Router(client, url, url, 20).app()) as router:
+                return await Site(http, router, client).generate(STREAMED)
+
+        assert asyncio.run(run()) == (502, f"http://127.0.0.1:{port}/prefill: no connection within 5 s")
 
 
 @pytest.mark.parametrize(
