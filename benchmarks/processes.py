@@ -48,8 +48,11 @@ class Child:
         return self._process.pid
 
     def begin(self, method: str, *args: object) -> None:
-        """Calls a method; `end` waits for it."""
-        self._pipe.send((method, args))
+        """Calls a method; `end` waits for it. Raises RuntimeError if the process died."""
+        try:
+            self._pipe.send((method, args))
+        except ConnectionError:
+            raise RuntimeError(f"process {self.pid} died") from None
 
     def end(self, within_s: float = ANSWER_TIMEOUT_S) -> Any:
         """What the method returned. Raises RuntimeError with the child's traceback, or if it died or is silent."""
