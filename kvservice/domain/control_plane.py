@@ -112,6 +112,7 @@ class ControlPlane:
         if former is not None and former.session:
             former.session = 0
             self._telling.wake(former, True)
+        self._telling.forget(worker.peer.instance_id)  # if it was gone, it is back
         self._timers.drop(("grace", worker_id))
         self._timers.set(("lease", worker_id), worker.lease_until)
         for exited in said.exited_instances:

@@ -20,7 +20,6 @@ from kvservice.domain.types import (
     FailureReason,
     Layout,
     Peer,
-    PeerChange,
     Poll,
     Rank,
     Registration,
@@ -47,8 +46,6 @@ class Instance:
     former: set[tuple[int, int]] = field(default_factory=set)  # joins told to a former life of the service
     missed: dict[tuple[int, int], tuple[Poll, Failure | None]] = field(default_factory=dict)
     """How rooms ended, by join, that were forgotten while the process was away."""
-    peers: dict[str, PeerChange] = field(default_factory=dict)
-    """What it was told last of each process that it may still know, by instance."""
 
     def is_over(self, join: tuple[int, int]) -> bool:
         """Whether a join must open no room: what was told of it then is forgotten. An update says so."""

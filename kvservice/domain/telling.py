@@ -1,7 +1,6 @@
 """Marks in workers' outboxes what they have to be told, and wakes their sessions."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kvservice.domain.outbox import Outbox
 from kvservice.domain.pages import Changed, PageLedger
@@ -21,6 +20,7 @@ class Telling:
         self._registry = registry
         self._pairs = pairs
         self._ledger = ledger
+        self._gone: dict[str, Worker] = {}  # by instance, as long as the registry remembers it
 
     def everything(self, worker: Worker, revision: int) -> None:
         """A new stream: all that the worker must know, as of a revision."""
@@ -31,11 +31,8 @@ class Telling:
         worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
         for key in self._ledger.released_by(worker.peer.instance_id):
             worker.outbox.releases[key] = self._ledger.release(key)
-        for change in list(worker.instance.peers.values()):  # it may not have heard them go
-            if self._present(change.peer) is None:
-                worker.outbox.peers[change.peer.instance_id] = replace(change, kind=PeerNews.GONE, message="")
-                if change.peer.instance_id not in self._registry.instances:
-                    del worker.instance.peers[change.peer.instance_id]
+        for former in self._gone.values():
+            self._part(worker, former)
         for peer in self._pairs.peers_of(worker):
             self._meet(worker, peer)
         for misfit, why in self._pairs.misfits_of(worker):
@@ -57,20 +54,17 @@ class Telling:
         if told.outbox is not None:
             change = PeerChange(about.peer, kind, about.engine.engine_id, about.rank.dp_rank, message)
             told.outbox.peers[about.peer.instance_id] = change
-            told.instance.peers[about.peer.instance_id] = change
             self.wake(told, False)
 
     def gone(self, worker: Worker) -> None:
-        """A process is gone or was replaced: told to whoever has heard of it, whatever became of the engines since."""
+        """A process is gone or was replaced: told to whoever may have heard of it, whatever became of their engines."""
+        self._gone[worker.peer.instance_id] = worker
         for other in self._registry.workers.values():
-            if worker.peer.instance_id in other.instance.peers:
-                self.peer(other, worker, PeerNews.GONE)
+            self._part(other, worker)
 
     def forget(self, instance_id: str) -> None:
-        """A process that is gone is remembered no more; who is away is still to be told."""
-        for worker in self._registry.workers.values():
-            if worker.outbox is not None:
-                worker.instance.peers.pop(instance_id, None)
+        """A process is back, or was gone for so long that nobody remembers it."""
+        self._gone.pop(instance_id, None)
 
     def room(self, peer: Peer, number: int, urgent: bool) -> None:
         """A room of this process may look different to it."""
@@ -89,6 +83,10 @@ class Telling:
 
     def _meet(self, told: Worker, about: Worker) -> None:
         self.peer(told, about, PeerNews.DRAINING if about.draining else PeerNews.READY)
+
+    def _part(self, told: Worker, about: Worker) -> None:
+        if told.engine.role is not about.engine.role:
+            self.peer(told, about, PeerNews.GONE)
 
     def _present(self, peer: Peer) -> Worker | None:
         worker = self._registry.workers.get(peer.worker_id)

@@ -102,8 +102,8 @@ class Life:
             update = process.updates.get((join.room, join.join_id))
             poll = update.own_poll if update is not None and update.own_poll is not None else Poll.BOOTSTRAPPING
             states.append(RoomState(join.room, join.join_id, poll if poll is not Poll.SUCCESS else Poll.TRANSFERRING))
-        if process.worker.peer.instance_id not in self.plane.registry.instances:
-            process.peers.clear()  # whom it knew is forgotten with it
+        known = self.plane.registry.instances  # who was forgotten while it was away is not told of any more
+        process.peers = {instance: kind for instance, kind in process.peers.items() if instance in known}
         process.worker = self.plane.again(process.worker, self.now, rooms=tuple(states))
         self.reopen(process)
         for join in list(process.joins.values()):
