@@ -40,8 +40,8 @@ class DevicePool:
         self._torch = torch
         self._row = torch.arange(words, dtype=torch.int64, device=device)
         drawn = np.random.default_rng((1, rank))
-        keys = drawn.integers(2**64, size=(shape.pieces, shape.pool_pages), dtype=np.uint64)
-        self._keys = torch.from_numpy(keys.view(np.int64)).to(device)
+        keys = drawn.integers(2**64, size=(shape.pool_pages, shape.pieces), dtype=np.uint64)
+        self._keys = torch.from_numpy(keys.view(np.int64)).to(device).T
         self.base = torch.full(
             (shape.pieces * shape.pool_pages * words,), int(CANARY), dtype=torch.int64, device=device
         )

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from benchmarks import machine
-from benchmarks.pair import Pair, running
+from benchmarks.pair import Pair, met
 from benchmarks.report import Column, Report
 from benchmarks.shapes import ONE_PAGE
 
@@ -52,11 +52,11 @@ def run(arguments: argparse.Namespace) -> Report:
 def measure(seconds: float, counts: Counts) -> Report:
     """A row with no room open, one with rooms that wait for their receivers, one for their senders."""
     report = Report("idle", machine.describe(), COLUMNS, NOTES)
-    with running(ONE_PAGE) as pair:
+    with met(ONE_PAGE) as pair:
         report.machine["transport"] = pair.transport
         report.rows.append({"state": "no room open", **_look(pair, seconds), "service_bytes_room": "-"})
         report.rows.append(_waiting(pair, "send", "for receivers", seconds, counts))
-    with running(ONE_PAGE) as pair:
+    with met(ONE_PAGE) as pair:
         report.rows.append(_waiting(pair, "offer", "for senders", seconds, counts))
     return report
 
