@@ -250,7 +250,7 @@ func (r *rooms) registered(answer *pb.RegisterWorkerResponse, sentAt time.Durati
 func (r *rooms) streamOpened() {
 	r.out.newStream()
 	for _, room := range r.all() {
-		if room.receiver != nil && room.closing && !room.receiver.free {
+		if room.sender != nil && room.sender.back || room.receiver != nil && room.closing && !room.receiver.free {
 			r.out.cleanup(room.key())
 		}
 	}

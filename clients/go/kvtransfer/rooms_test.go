@@ -239,6 +239,19 @@ func TestTheListHasEveryJoinThatWasSent(t *testing.T) {
 	}
 }
 
+// TestACleanupWhoseReleaseWasLostIsAskedAboutAgain: the answer to a batch may come before the last of its news.
+func TestACleanupWhoseReleaseWasLostIsAskedAboutAgain(t *testing.T) {
+	r := enrolled(0)
+	for _, joined := range []*room{sending(r, 1), receiving(r, 2)} {
+		r.close(joined)
+	}
+	r.received(&pb.SessionResponse{AppliedBatch: r.out.take(0).GetBatch()}, 0)
+	r.streamOpened()
+	if again := r.out.take(0).GetCleanups(); len(again) != 2 {
+		t.Errorf("asked about %v", again)
+	}
+}
+
 func TestAJoinThatIsNotHeldIsCleanedUp(t *testing.T) {
 	r := enrolled(0)
 	r.received(&pb.SessionResponse{Rooms: []*pb.RoomUpdate{{Room: 1, JoinId: 9, Poll: pollBootstrap}}}, 0)

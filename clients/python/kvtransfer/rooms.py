@@ -187,7 +187,8 @@ class Rooms:
         """A new stream under the same epoch: what was not applied is sent again, and what is held is asked about."""
         self.outgoing.new_stream()
         for room in self.rooms.values():
-            if isinstance(room, ReceiverRoom) and room.closing and room.free_at is None:
+            waits = room.handed_back if isinstance(room, SenderRoom) else room.closing and room.free_at is None
+            if waits:  # for its release, which may have been lost though its Cleanup was acknowledged
                 self.outgoing.cleanup(room.key)
 
     def batch(self, now: float) -> pb.SessionRequest:
