@@ -39,6 +39,7 @@ NOTES = (
     "Time of a room: from the receiver's beginning to its success, in two processes; the sender had begun before.",
     "SGLang 0.5.23: NixlKVSender and NixlKVReceiver, polled as closely as ours. Scattered pages. Medians, quartiles;",
     "ratios are within one round; the order changes from round to round. Every byte of every transfer was checked.",
+    "SGLang always sends a row of metadata after the pages, here of 256 bytes; our rooms have none.",
     "While one is measured, the processes of the others are stopped: SGLang's keep cores busy when idle.",
     "layer-major is the peer's own layout. raw: NIXL alone over our pool of the same row, the better of two ways.",
     "first contact: the first page between two new workers that are ready.",
