@@ -6,7 +6,7 @@ from importlib import import_module
 
 from benchmarks.processes import stay_on_loopback
 
-NAMES = ("transfer", "rooms", "saturated", "first", "tail", "idle", "engine", "peer", "replay", "check")
+NAMES = ("transfer", "rooms", "saturated", "first", "tail", "path", "idle", "engine", "peer", "replay", "check")
 
 
 def main() -> None:

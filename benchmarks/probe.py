@@ -1,14 +1,19 @@
-"""When the mover's writes began and ended, seen from where it calls NIXL."""
+"""When a worker's parts did what, seen from where they call one another."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from kvtransfer import mover
+from kvtransfer.connection import Connection
+from kvtransfer.core import Core
 from kvtransfer.nixl_agent import Handle, NixlAgent
+from kvtransfer.outgoing import Outgoing
 from kvtransfer.plan import Indices
+from kvtransfer.posts import PostRun
+from kvtransfer.rooms import Rooms
 
 
 class WriteProbe:
@@ -52,3 +57,40 @@ class WriteProbe:
 
         with patch.object(mover, "NixlAgent", TimedAgent):
             yield
+
+
+Mark = tuple[str, float]
+"""What was done, and when on CLOCK_MONOTONIC."""
+
+# Where a room passes: a method, what is noted when it begins or has ended, and whether the room is in it.
+_PASSES: tuple[tuple[type, str, str, bool, Callable[[Any], bool]], ...] = (
+    (Outgoing, "take", "join taken to be sent", False, lambda batch: bool(batch.joins)),
+    (Rooms, "received", "offer received", True, lambda news: bool(news.offers)),
+    (PostRun, "__init__", "mover has it", True, lambda post: True),
+    (Connection, "prepare", "write planned", True, lambda piece: True),
+    (Connection, "post", "written", False, lambda ended: ended),
+    (Connection, "notify", "notification sent", False, lambda nothing: True),
+    (Core, "notified", "notification read", True, lambda sender: True),
+)
+
+
+class PathProbe:
+    """The way of rooms through a process, from the moment it is made to the end of the process."""
+
+    def __init__(self) -> None:
+        self.marks: list[Mark] = []
+        for owner, method, name, at_begin, concerns in _PASSES:
+            setattr(owner, method, self._noting(getattr(owner, method), name, at_begin, concerns))
+
+    def _noting(
+        self, right: Callable[..., Any], name: str, at_begin: bool, concerns: Callable[[Any], bool]
+    ) -> Callable[..., Any]:
+        def noted(it: Any, *args: Any, **named: Any) -> Any:
+            if at_begin and concerns(args[0]):
+                self.marks.append((name, time.monotonic()))
+            result = right(it, *args, **named)
+            if not at_begin and concerns(result):
+                self.marks.append((name, time.monotonic()))
+            return result
+
+        return noted

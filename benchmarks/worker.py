@@ -9,7 +9,7 @@ from kvtransfer.nixl_agent import make_sleeps_short
 
 from benchmarks.device_pool import DevicePool, pool_for
 from benchmarks.pool import Pool
-from benchmarks.probe import WriteProbe
+from benchmarks.probe import Mark, PathProbe, WriteProbe
 from benchmarks.processes import Span
 from benchmarks.raw import RawAgent
 from benchmarks.shapes import PAGE_TOKENS, Shape
@@ -34,6 +34,7 @@ class Worker:
         self._raw_name = f"raw-{role}-{ranks[0]}"
         self._raw: RawAgent | None = None
         self._open: dict[int, list[KVSender | KVReceiver]] = {}
+        self._path: PathProbe | None = None
         make_sleeps_short()
 
     @property
@@ -114,6 +115,12 @@ class Worker:
         """When the mover's writes since the last call began and ended, on CLOCK_MONOTONIC."""
         seen = self._probe.began, self._probe.ended
         self._probe.reset()
+        return seen
+
+    def path(self) -> list[Mark]:
+        """Where rooms passed since the last call; from the first call on."""
+        self._path = self._path or PathProbe()
+        seen, self._path.marks = self._path.marks, []
         return seen
 
     # --- memory, of all ranks ---
