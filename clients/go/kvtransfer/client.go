@@ -83,7 +83,7 @@ func (c *Client) GetEngine(ctx context.Context, engineID string, view pb.WorkerV
 // an error is the last that comes.
 func (c *Client) ListEngines(ctx context.Context, request *pb.ListEnginesRequest) iter.Seq2[*pb.Engine, error] {
 	fetch := func(token string) ([]*pb.Engine, string, error) {
-		page := proto.CloneOf(request)
+		page := copyOf(request)
 		page.PageToken = token
 		answer, err := c.stub.ListEngines(ctx, page)
 		return answer.GetEngines(), answer.GetNextPageToken(), err
@@ -170,7 +170,7 @@ func (c *Client) Abort(ctx context.Context, message string, rooms ...int64) ([]R
 // last that comes.
 func (c *Client) ListTransfers(ctx context.Context, request *pb.ListTransfersRequest) iter.Seq2[*pb.Transfer, error] {
 	fetch := func(token string) ([]*pb.Transfer, string, error) {
-		page := proto.CloneOf(request)
+		page := copyOf(request)
 		page.PageToken = token
 		answer, err := c.stub.ListTransfers(ctx, page)
 		return answer.GetTransfers(), answer.GetNextPageToken(), err
@@ -202,6 +202,17 @@ func roomResults(wire []*pb.RoomResult) []RoomResult {
 		results = append(results, one)
 	}
 	return results
+}
+
+// copyOf is a request for this package to fill in; nil asks for nothing in particular.
+func copyOf[T any, M interface {
+	*T
+	proto.Message
+}](request M) M {
+	if request == nil {
+		return new(T)
+	}
+	return proto.CloneOf(request)
 }
 
 // pages yields the entries of a list, a page at a time.

@@ -190,3 +190,29 @@ func TestADrainingServiceSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingInParticular: a request that is left out asks for all there is, or is refused.
+func TestNothingInParticular(t *testing.T) {
+	client := dial(t)
+	engine := register(t, client, registration(unique("p"), pb.Role_ROLE_PREFILL, "m")).said.GetEngineId()
+	found := false
+	for one, err := range client.ListEngines(inTime(t), nil) {
+		found = found || must[*pb.Engine](t)(one, err).GetEngineId() == engine
+	}
+	if !found {
+		t.Errorf("%s is not among all engines", engine)
+	}
+	for _, err := range client.ListTransfers(inTime(t), nil) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for answer, err := range client.Watch(inTime(t), nil) {
+		if must[*pb.WatchResponse](t)(answer, err).GetRevision() != 0 {
+			break
+		}
+	}
+	if _, err := kvtransfer.StartWorker(client, nil, nil); !errors.Is(err, kvtransfer.ErrInvalidField) {
+		t.Errorf("a worker without a registration: %v", err)
+	}
+}

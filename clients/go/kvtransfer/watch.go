@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/proto"
 
 	pb "github.com/kvtransfer/kvtransfer/clients/go/kvtransfer/v1"
 )
@@ -25,7 +24,7 @@ func (c *Client) Watch(ctx context.Context, request *pb.WatchRequest) iter.Seq2[
 	return func(yield func(*pb.WatchResponse, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		following := &watch{client: c, request: proto.CloneOf(request)}
+		following := &watch{client: c, request: copyOf(request)}
 		for {
 			answer, err := following.next(ctx)
 			if !yield(answer, err) || err != nil {

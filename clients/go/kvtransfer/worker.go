@@ -56,7 +56,7 @@ type Worker struct {
 //
 // Errors: [ErrInvalidField], for what needs no service to be seen. What the service refuses is told by [Worker.Ready].
 func StartWorker(client *Client, registration *pb.RegisterWorkerRequest, plane DataPlane) (*Worker, error) {
-	own := proto.CloneOf(registration)
+	own := copyOf(registration)
 	if own.GetInstanceId() == "" {
 		own.InstanceId = newUUID()
 	}
