@@ -68,7 +68,7 @@ _PASSES: tuple[tuple[type, str, str, bool, Callable[[Any], bool]], ...] = (
     (Rooms, "received", "offer received", True, lambda news: bool(news.offers)),
     (PostRun, "__init__", "mover has it", True, lambda post: True),
     (Connection, "prepare", "write planned", True, lambda piece: True),
-    (Connection, "post", "written", False, lambda ended: ended),
+    (Connection, "_finish", "written", False, lambda ended: ended),
     (Connection, "notify", "notification sent", False, lambda nothing: True),
     (Core, "notified", "notification read", True, lambda sender: True),
 )
