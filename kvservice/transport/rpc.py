@@ -1,5 +1,6 @@
 """Between gRPC's bytes and the servicer: the one place where messages are decoded and calls are aborted."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn, TypeVar
@@ -40,7 +41,10 @@ class Stream:
 
     async def write(self, message: Message) -> None:
         """Waits while the caller does not read."""
-        await self._context.write(_encode(message))
+        try:
+            await self._context.write(_encode(message))
+        except grpc.aio.BaseError:  # a caller that read nothing is gone; gRPC cancels the task of any other
+            raise asyncio.CancelledError from None
 
 
 def handlers(servicer: object) -> grpc.GenericRpcHandler:

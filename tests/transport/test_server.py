@@ -1,8 +1,10 @@
 """The server as a process sees it: health, reflection, garbage, faults, draining, tables that empty."""
 
+import itertools
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -13,11 +15,12 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from kvtransfer import v1 as pb
 from kvtransfer.client import Client
 from kvtransfer.errors import Draining, Internal, LimitReached, ServiceUnavailable
+from kvtransfer.v1 import service_pb2_grpc
 
 from kvservice.transport.server import AddressTaken
 from transport.blocking import Connect
 from transport.running import RunningServer
-from transport.worker import Stream, Worker, completion, destination, new_join, pair
+from transport.worker import Stream, Worker, completion, destination, new_join, pair, registration
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -55,6 +58,31 @@ def test_an_undecodable_message_is_an_internal_error_without_details(
                 next(stream)
             assert failed.value.code() == grpc.StatusCode.INTERNAL  # type: ignore[attr-defined]
     client.get_server_info()
+
+
+def test_a_worker_that_goes_while_it_does_not_read_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    taken = 0
+
+    def batches(ref: pb.WorkerRef) -> Iterator[pb.SessionRequest]:
+        """Each is answered with as many errors."""
+        nonlocal taken
+        yield pb.SessionRequest(worker=ref, batch=1)
+        for batch in itertools.count(2):
+            taken = batch
+            yield pb.SessionRequest(batch=batch, progress=[pb.Progress(room=1, join_id=1, poll=4)] * 1000)
+
+    with RunningServer(drain_grace=0.0, reconnect_grace=0.1) as server, Client(server.target) as client:
+        ref = client.register_worker(registration("p", pb.ROLE_PREFILL)).worker
+        with grpc.insecure_channel(server.target) as channel:
+            call = service_pb2_grpc.KVTransferStub(channel).Session(batches(ref))
+            before = -1
+            while before != taken:  # until the service waits to be read
+                before = taken
+                time.sleep(0.2)
+            call.cancel()
+        while server.server.service._bells:
+            time.sleep(0.01)
+    assert [record.message for record in caplog.records] == []
 
 
 def test_an_undecodable_batch_ends_only_its_session(server: RunningServer, client: Client) -> None:
