@@ -1,8 +1,11 @@
 """An engine that misuses its manager harms at most the room that it misuses."""
 
+import contextlib
 import itertools
 import os
+import socket
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +17,7 @@ from kvtransfer import v1 as pb
 from kvtransfer.errors import InvalidField, KVTransferError
 from kvtransfer.manager import MAX_ROOMS
 from kvtransfer.sending import SenderRoom, Target
+from kvtransfer.session import CALL_TIMEOUT
 
 from tests.e2e.server import serving
 from tests.e2e.workers import AUX, KV, wait_for
@@ -131,6 +135,16 @@ def test_a_closed_manager_may_be_closed_again_and_opens_no_room(target: str) -> 
     prefill.close()
     with pytest.raises(KVTransferError, match="closed"):
         prefill.sender(next(ROOMS), TOKENS)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_manager_whose_service_is_silent_closes_at_once(connected: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        closing = manager(f"127.0.0.1:{silent.getsockname()[1]}", "prefill")
+        with silent.accept()[0] if connected else contextlib.nullcontext():
+            began = time.monotonic()
+            closing.close()
+            assert time.monotonic() - began < CALL_TIMEOUT / 2
 
 
 def test_a_registration_that_no_message_can_carry_is_refused(target: str) -> None:

@@ -172,10 +172,15 @@ class Session:
             sent_at = boottime()
             request.birth_epoch = rooms.birth_epoch
             request.rooms.extend(rooms.room_states(sent_at))
+        call = self._call = self._stub.RegisterWorker.future(request, timeout=CALL_TIMEOUT)
+        if self._closing.is_set():  # whoever closes may have looked for the call before there was one
+            call.cancel()
         try:
-            answer = self._stub.RegisterWorker(request, timeout=CALL_TIMEOUT, wait_for_ready=False)
+            answer = call.result()
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
+        except grpc.FutureCancelledError:
+            raise KVTransferError("closing") from None
         with self._core.step() as rooms:
             self._ref = answer.worker
             self._lease_ttl = answer.lease_ttl.ToNanoseconds() / 1e9
