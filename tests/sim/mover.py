@@ -18,6 +18,7 @@ from kvtransfer.actions import (
     Pace,
     Post,
 )
+from kvtransfer.pacing import CLOSELY
 
 from .memory import Place, described
 from .nixl import Fabric
@@ -128,7 +129,7 @@ class Mover:
                 if peer is not None and peer.ready:
                     self._fabric.notify(self._process, action.instance_id, action.payload)
             case Pace():
-                self._busy = action.busy
+                self._busy = action.pause == CLOSELY
             case Drain():
                 self._read()
                 self._process.core.drained(action.token)

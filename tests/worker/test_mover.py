@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.actions import NOTIFICATION_PREFIX, Cancel, Drain, Items, Notify, Outcome, Pace, Post
+from kvtransfer.pacing import CLOSELY, SELDOM
 
 from .pools import GroupSpec, PartSpec, copy_by_token
 from .processes import Worker, connect, running
@@ -178,10 +179,10 @@ def test_a_refused_lease_check_stops_before_the_next_piece(pair: tuple[Worker, W
     expect_moved(sender, receiver, before, [])
 
 
-@pytest.mark.parametrize("busy", [True, False])
-def test_notifications_arrive_in_order_and_a_drain_leaves_none(pair: tuple[Worker, Worker], busy: bool) -> None:
+@pytest.mark.parametrize("pause", [CLOSELY, SELDOM])
+def test_notifications_arrive_in_order_and_a_drain_leaves_none(pair: tuple[Worker, Worker], pause: float) -> None:
     sender, receiver = pair
-    receiver.call("submit", Pace(busy))
+    receiver.call("submit", Pace(pause))
     payloads = [pb.Notification(completion=pb.Completion(room=room)).SerializeToString() for room in range(50)]
     sender.call("submit", Notify(receiver.name, b"OTHER not ours"))
     for payload in payloads:
@@ -191,7 +192,7 @@ def test_notifications_arrive_in_order_and_a_drain_leaves_none(pair: tuple[Worke
     receiver.call("submit", Drain(7))
     receiver.wait("drained", 7)
     assert [event for event in receiver.events if event.name == "notified"] == []
-    receiver.call("submit", Pace(False))
+    receiver.call("submit", Pace(SELDOM))
 
 
 def test_a_notification_to_a_stranger_is_dropped(pair: tuple[Worker, Worker]) -> None:

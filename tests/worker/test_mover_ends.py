@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.actions import NOTIFICATION_PREFIX, AddPeer, DropPeer, Items, Notify, Outcome, Pace, Post
+from kvtransfer.pacing import CLOSELY
 from kvtransfer.plan import PIECE_BYTES, PIECE_DESCRIPTORS
 
 from .pools import GroupSpec, PartSpec, copy_by_token, link
@@ -40,7 +41,7 @@ def pair() -> Iterator[tuple[Worker, Worker]]:
         assert stats.transport == "tcp"
         assert stats.bandwidth_bytes_s > 0
         assert stats.descriptors == {"kv": 1}
-        receiver.call("submit", Pace(True))
+        receiver.call("submit", Pace(CLOSELY))
         yield sender, receiver
 
 
@@ -106,7 +107,7 @@ def test_a_dropped_peer_keeps_what_is_in_flight_to_its_end_and_can_be_met_again(
     sender, receiver = (Worker(big, seed=seed, tls="tcp") for seed in (1, 2))
     with running(sender, receiver):
         connect(sender, receiver)
-        receiver.call("submit", Pace(True))
+        receiver.call("submit", Pace(CLOSELY))
         receiver.pause()
         begun = post(sender, receiver, pages)
         sender.call("wait_for_piece", 4)

@@ -107,9 +107,9 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How closely to watch for notifications: `busy` polls without a pause, else every 10 to 20 ms."""
+    """How closely to watch for notifications: seconds between two looks, while nothing else is going on."""
 
-    busy: bool
+    pause: float
 
 
 Action = AddPeer | DropPeer | Post | Cancel | Notify | Drain | Pace

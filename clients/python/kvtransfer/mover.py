@@ -27,19 +27,17 @@ from kvtransfer.actions import (
 from kvtransfer.errors import InvalidField
 from kvtransfer.layout import LocalMemory
 from kvtransfer.nixl_agent import NixlAgent, make_sleeps_short
+from kvtransfer.pacing import CLOSELY, OFTEN, SELDOM
 from kvtransfer.peers import Peer
 from kvtransfer.posts import PostRun
 
 _log = logging.getLogger(__name__)
 
 PEER_TIMEOUT_S = 10.0
-IDLE_SLEEP_S = 0.015
-"""Between looks for notifications while nothing is going on: about 1 % of a core. Actions end it at once."""
-BUSY_SLEEP_S = 50e-6
-"""Between looks while something is going on. Without a pause it would hold the interpreter lock just when the thread
-that sends the offer needs it: 0.7 ms from an offer to its message then, 0.15 ms so (measured on 2 cores)."""
 SETTLING_SLEEP_S = 0.001
 """Between looks while a peer has not answered or a fence is not reached."""
+SENT_S = 0.2
+"""How long the mover looks often after it has sent a notification: what NIXL could not send at once goes on then."""
 GREETED_S = 0.2
 """How long Hello keeps a mover busy: the peer is about to time its writes, and tcp's wait for their target."""
 STRANGERS = 1024
@@ -76,8 +74,9 @@ class Mover:
         """To be met once what is left of their former connection has ended."""
         self._strangers: dict[str, None] = {}
         self._posts: dict[int, PostRun] = {}
-        self._busy = False
+        self._pause_s = SELDOM
         self._greeted_at = float("-inf")
+        self._sent_at = float("-inf")
 
     def start(self) -> bytes:
         """Create the agent and register the memory, on the mover's thread; returns the agent's metadata for peers.
@@ -154,8 +153,9 @@ class Mover:
             case Notify():
                 if peer := self._peers.get(action.instance_id):
                     peer.notify(action.payload)
+                    self._sent_at = time.monotonic()
             case Pace():
-                self._busy = action.busy
+                self._pause_s = action.pause
             case Drain():
                 while self._read_notifications(agent):
                     pass
@@ -227,11 +227,11 @@ class Mover:
 
     def _pause(self, now: float) -> float:
         posted = any(not run.waiting for run in self._posts.values())
-        if self._busy or posted or now - self._greeted_at < GREETED_S:
-            return BUSY_SLEEP_S
+        if posted or now - self._greeted_at < GREETED_S:
+            return CLOSELY
         if self._posts or any(peer.settling for peer in self._peers.values()):
-            return SETTLING_SLEEP_S
-        return IDLE_SLEEP_S
+            return min(self._pause_s, SETTLING_SLEEP_S)
+        return min(self._pause_s, OFTEN) if now - self._sent_at < SENT_S else self._pause_s
 
     def _done(self) -> bool:
         if self._closing_until is None:

@@ -140,7 +140,6 @@ class Rooms:
             return
         self._fail(room, Failure("ABORTED", "closed before the end", self.worker_id))
         room.closing = True
-        self.pacing.over(room.room)
         if isinstance(room, SenderRoom):
             self._release_sender(room)
         elif not room.sent and not self.epoch:  # nobody can have heard of it
@@ -465,7 +464,7 @@ class Rooms:
         """Ends this worker's part and reports it. Nothing if it had ended."""
         if not room.fail(failure):
             return
-        self.pacing.over(room.room)
+        self.pacing.failed(room.room)
         if not room.closing:
             self.outgoing.progress(room.key, urgent=True)
         if isinstance(room, SenderRoom):
