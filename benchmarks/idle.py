@@ -23,7 +23,8 @@ class Counts:
 
 STANDARD = Counts(rooms=1000, filling=2000, measured=4000)
 SETTLE_S = 2.0
-"""After the last join: offers are watched closely while they are young, and the memory of calls is given back."""
+"""After the workers have met, and after the last join: offers are watched closely while they are young, and the memory
+of calls is given back."""
 
 COLUMNS = (
     Column("state", "state"),
@@ -54,6 +55,7 @@ def measure(seconds: float, counts: Counts) -> Report:
     report = Report("idle", machine.describe(), COLUMNS, NOTES)
     with met(ONE_PAGE) as pair:
         report.machine["transport"] = pair.transport
+        time.sleep(SETTLE_S)
         report.rows.append({"state": "no room open", **_look(pair, seconds), "service_bytes_room": "-"})
         report.rows.append(_waiting(pair, "send", "for receivers", seconds, counts))
     with met(ONE_PAGE) as pair:
