@@ -67,9 +67,8 @@ def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Out
     size = 0
     if participant.role is Role.PREFILL:
         offers = room.offers_to(worker.ref.worker_id)
-        receivers = sum(len(offer.receivers) for offer in offers)
-        if receivers != outbox.told_offers.get(room.room, 0):
-            outbox.told_offers[room.room] = receivers
+        if offers != outbox.told_offers.get(room.room, []):
+            outbox.told_offers[room.room] = offers
             if offers:
                 news.offers.append((room.room, offers))
                 groups = [group for offer in offers for group in offer.destination.groups]

@@ -20,9 +20,6 @@ class News:
     releases: list[Release] = field(default_factory=list)
     peers: list[PeerChange] = field(default_factory=list)
 
-    def __bool__(self) -> bool:
-        return bool(self.updates or self.offers or self.completions or self.releases or self.peers)
-
 
 @dataclass(slots=True)
 class Outbox:
@@ -33,7 +30,7 @@ class Outbox:
     peers: dict[str, PeerChange] = field(default_factory=dict)  # by instance: the newest counts
     strangers: dict[JoinKey, RoomUpdate] = field(default_factory=dict)  # rooms it told that nobody here knows
     told_update: dict[int, RoomUpdate] = field(default_factory=dict)
-    told_offers: dict[int, int] = field(default_factory=dict)  # receivers whose offer was told, by room
+    told_offers: dict[int, list[Offer]] = field(default_factory=dict)
     told_completions: dict[int, int] = field(default_factory=dict)
 
     @property

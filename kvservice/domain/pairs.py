@@ -10,13 +10,16 @@ from kvservice.domain.types import Role
 # Engine and replica of either side.
 PairKey = tuple[str, int, str, int]
 
+# The links of a pair, and the same as rooms look them up.
+Found = tuple[tuple[Link, ...], Wiring]
+
 
 class Pairs:
     """The cache of links. An entry counts while neither engine's workers have changed."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._cache: dict[PairKey, tuple[tuple[int, int], tuple[tuple[Link, ...], Wiring] | LayoutMismatch]] = {}
+        self._cache: dict[PairKey, tuple[tuple[int, int], Found | LayoutMismatch]] = {}
 
     def links(self, engine: Engine, dp_rank: int, peer: Engine, peer_dp_rank: int) -> tuple[Link, ...]:
         """Links between two replicas, whichever side each is.
@@ -29,7 +32,7 @@ class Pairs:
         """The same links as rooms look them up. Raises as `links`."""
         return self._find(engine, dp_rank, peer, peer_dp_rank)[1]
 
-    def _find(self, engine: Engine, dp_rank: int, peer: Engine, peer_dp_rank: int) -> tuple[tuple[Link, ...], Wiring]:
+    def _find(self, engine: Engine, dp_rank: int, peer: Engine, peer_dp_rank: int) -> Found:
         if engine.role is peer.role:
             raise LayoutMismatch(
                 f"role: engines {engine.engine_id} and {peer.engine_id} are both {engine.role.name}",
@@ -44,7 +47,7 @@ class Pairs:
         cached = self._cache.get(key)
         if cached is None or cached[0] != generation:
             ends = _end(*prefill), _end(*decode)
-            found: tuple[tuple[Link, ...], Wiring] | LayoutMismatch
+            found: Found | LayoutMismatch
             try:
                 links = links_between(*ends)
                 found = links, wiring_of(links)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kvtransfer.rooms import Policy
+from kvtransfer.policy import Policy
 
 from docs.limits import ROOT, names, number, rows
 from kvservice.config import LOG_LEVELS, Config
@@ -99,7 +99,7 @@ def numeric_constants() -> Iterator[str]:
 
 
 def test_every_constant_is_on_the_page() -> None:
-    policy = {f"kvtransfer.rooms.Policy.{item.name}" for item in dataclasses.fields(Policy)}
+    policy = {f"kvtransfer.policy.Policy.{item.name}" for item in dataclasses.fields(Policy)}
     missing = (set(numeric_constants()) | policy) - {name for name, _, _ in constants()}
     assert not missing, f"docs/limits.md has no row for {sorted(missing)}"
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from random import Random
 
-from kvtransfer.rooms import Policy as WorkerPolicy
+from kvtransfer.policy import Policy as WorkerPolicy
 
 from kvservice.domain.policy import Policy as ServicePolicy
 from kvservice.domain.types import Timeouts

@@ -33,9 +33,10 @@ from kvtransfer.handles import KVReceiver, KVSender
 from kvtransfer.layout import Group, LocalMemory
 from kvtransfer.memory import Buffer
 from kvtransfer.mover import Mover
+from kvtransfer.policy import Policy
 from kvtransfer.polls import Released
 from kvtransfer.receiving import ReceiverRoom
-from kvtransfer.rooms import Policy, Rooms
+from kvtransfer.rooms import Rooms
 from kvtransfer.sending import SenderRoom
 from kvtransfer.session import Session
 

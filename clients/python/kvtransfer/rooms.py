@@ -8,7 +8,6 @@ be done, in order.
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -22,10 +21,12 @@ from kvtransfer.actions import (
     Outcome,
     Post,
 )
+from kvtransfer.counters import Counters
 from kvtransfer.fence import Fence
 from kvtransfer.layout import LocalMemory
 from kvtransfer.outgoing import Builders, JoinKey, Outgoing
 from kvtransfer.pacing import Pacing
+from kvtransfer.policy import Policy
 from kvtransfer.polls import Failure, KVPoll, Released
 from kvtransfer.receiving import ReceiverRoom
 from kvtransfer.roster import FetchLinks, Roster
@@ -35,26 +36,6 @@ log = logging.getLogger("kvtransfer")
 
 GIVE_UP = 930.0
 """Seconds after which a worker gives a room up by itself: above the service's `total`, should that be out of reach."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """Durations in seconds."""
-
-    fence_margin: float = 2.0
-    """So long before its lease ends a worker stops to post; or a third of the lease, if that is less."""
-    settle: float = 1.0
-
-
-@dataclass(slots=True)
-class Counters:
-    """What was dropped or is unusual; for tests and metrics."""
-
-    foreign_notifications: int = 0
-    foreign_completions: int = 0
-    orphan_cleanups: int = 0
-    moved_bytes: dict[str, int] = field(default_factory=dict)
-    """Bytes written, by receiver's instance, warm-up not counted."""
 
 
 WorkerRooms = dict[int, SenderRoom | ReceiverRoom]

@@ -167,7 +167,7 @@ class Session:
     def _register_once(self) -> None:
         request = pb.RegisterWorkerRequest()
         request.CopyFrom(self._registration)
-        # Under the lock from the list to the answer: no join may be sent in between.
+        # No stream is open from here to the answer: no join is sent in between.
         with self._core.step() as rooms:
             sent_at = boottime()
             request.birth_epoch = rooms.birth_epoch
