@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from tests.containers.engine import Engine
 from tests.containers.needs import cannot
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[2]
 FILES = (ROOT / "compose.yaml", ROOT / "tests/containers/compose.override.yaml")
@@ -88,7 +88,8 @@ class Demo:
         return self._engine.docker("inspect", "--format", f"{{{{{field}}}}}", container).strip()
 
     def wait_until_healthy(self, service: str, timeout_s: float = 120) -> None:
-        deadline = time.monotonic() + timeout_s
-        while (health := self.inspect(service, ".State.Health.Status")) != "healthy":
-            assert time.monotonic() < deadline, f"{service} is {health}:\n{self.logs(service)}"
-            time.sleep(0.5)
+        try:
+            wait_for(lambda: self.inspect(service, ".State.Health.Status"), "healthy".__eq__, timeout_s, every=0.5)
+        except AssertionError as failed:
+            failed.add_note(self.logs(service))
+            raise

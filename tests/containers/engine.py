@@ -5,12 +5,12 @@ import fcntl
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.containers.tools import Tools
+from tests.waiting import wait_for
 
 START_S = 60
 STOP_S = 60
@@ -84,10 +84,8 @@ def _remove(folder: Path) -> None:
     """If it is there. A run that was killed has left an engine that ends by itself, and mounts."""
     if not folder.exists():
         return
-    deadline = time.monotonic() + STOP_S
-    while (folder / "pid").exists() and Path("/proc", (folder / "pid").read_text()).exists():
-        assert time.monotonic() < deadline, f"an engine still runs in {folder}"
-        time.sleep(0.1)
+    pid = folder / "pid"
+    wait_for(lambda: not pid.exists() or not Path("/proc", pid.read_text()).exists(), within=STOP_S, every=0.1)
     mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for path in sorted((path for path in mounted if path.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "--lazy", path], check=True)
@@ -100,11 +98,15 @@ def _end_with_parent() -> None:
 
 
 def _wait_until_it_answers(daemon: "subprocess.Popen[bytes]", engine: Engine, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while subprocess.run(["docker", "version"], env=engine.environment, capture_output=True).returncode != 0:
-        assert daemon.poll() is None, f"dockerd ended:\n{log.read_text()[-4000:]}"
-        assert time.monotonic() < deadline, f"dockerd does not answer:\n{log.read_text()[-4000:]}"
-        time.sleep(0.1)
+    def answers() -> bool:
+        assert daemon.poll() is None, "dockerd ended"
+        return subprocess.run(["docker", "version"], env=engine.environment, capture_output=True).returncode == 0
+
+    try:
+        wait_for(answers, within=START_S, every=0.1)
+    except AssertionError as failed:
+        failed.add_note(log.read_text()[-4000:])
+        raise
 
 
 def _stop(daemon: "subprocess.Popen[bytes]", engine: Engine) -> None:

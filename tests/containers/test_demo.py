@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,10 +13,9 @@ from kvtransfer.client import Client
 
 from tests.containers.demo import ANSWER, ROOT, Demo, ask, run_readme_command
 from tests.containers.engine import Engine
+from tests.waiting import wait_for
 
 NOTHING: dict[str, list[str]] = {"containers": [], "volumes": [], "networks": []}
-LEASE_S = 15
-"""kvservice's default."""
 
 
 @pytest.fixture(scope="module")
@@ -98,20 +96,22 @@ def test_a_killed_worker_takes_nobody_with_it_and_comes_back(cpu: Demo) -> None:
     assert {name: cpu.inspect(name, ".State.StartedAt") for name in others} == started
 
 
-def test_a_paused_service_goes_on_where_it_was(cpu: Demo) -> None:
+def test_a_service_that_was_paused_for_a_lease_goes_on_where_it_was(cpu: Demo) -> None:
+    def lapses() -> list[int]:
+        return [
+            cpu.logs(engine).count("registering again: the lease lapsed") for engine in ("prefill-cpu", "decode-cpu")
+        ]
+
+    before = lapses()
     with ThreadPoolExecutor() as pool:
         cpu.compose("pause", "kvservice")
         asked = pool.submit(ask)
-        time.sleep(LEASE_S + 2)  # so that the workers' leases lapse: nothing can be seen of a service that is stopped
+        wait_for(lapses, lambda seen: all(now > then for now, then in zip(seen, before, strict=True)), 60, every=0.5)
         cpu.compose("unpause", "kvservice")
         during = asked.result()
     assert during[1]["text"] == ANSWER if during[0] == 200 else during[0] in (502, 504)
-    deadline = time.monotonic() + 60
-    while (found := ask())[0] != 200:
-        assert time.monotonic() < deadline, found
-    assert found[1]["text"] == ANSWER
-    for engine in ("prefill-cpu", "decode-cpu"):
-        assert "registering again" in cpu.logs(engine)
+    _, answer = wait_for(ask, lambda answered: answered[0] == 200, within=60)
+    assert answer["text"] == ANSWER
 
 
 def test_down_leaves_nothing(cpu: Demo, docker_engine: Engine) -> None:
@@ -139,7 +139,9 @@ def _layers(engine: Engine, image: str) -> list[str]:
 
 def _wait_for_another(client: Client, known: set[int], timeout_s: float = 30) -> None:
     """Until a room that is not `known` has moved: its answer is being generated."""
-    deadline = time.monotonic() + timeout_s
-    while not any(t.room not in known and t.poll == pb.KV_POLL_SUCCESS for t in client.list_transfers()):
-        assert time.monotonic() < deadline, "no room came"
-        time.sleep(0.02)
+    wait_for(
+        lambda: [t.room for t in client.list_transfers() if t.poll == pb.KV_POLL_SUCCESS],
+        lambda moved: not known.issuperset(moved),
+        timeout_s,
+        every=0.02,
+    )

@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable
 from pathlib import Path
+
+from tests.waiting import wait_for
 
 
 def start(program: str, *arguments: str) -> "subprocess.Popen[str]":
@@ -30,11 +31,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def wait_for_descendants(pid: int, count: int, timeout_s: float = 30) -> list[int]:
-    deadline = time.monotonic() + timeout_s
-    while len(found := descendants(pid)) < count:
-        assert time.monotonic() < deadline, f"only {found}"
-        time.sleep(0.01)
-    return found
+    return wait_for(lambda: descendants(pid), lambda found: len(found) >= count, timeout_s)
 
 
 def alive(pid: int) -> bool:
@@ -45,12 +42,8 @@ def alive(pid: int) -> bool:
 
 
 def wait_until_ended(pids: Iterable[int], timeout_s: float = 15) -> None:
-    deadline = time.monotonic() + timeout_s
-    left = [pid for pid in pids if alive(pid)]
-    while left:
-        assert time.monotonic() < deadline, f"still there: {left}"
-        time.sleep(0.01)
-        left = [pid for pid in left if alive(pid)]
+    watched = list(pids)
+    wait_for(lambda: [pid for pid in watched if alive(pid)], lambda left: not left, timeout_s)
 
 
 def running(argument: str, pids: Iterable[int]) -> int:

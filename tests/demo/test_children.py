@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from examples.pd_llm.children import ChildDied, Children
 from tests.demo.programs import alive, wait_until_ended
+from tests.waiting import wait_for
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -22,10 +22,7 @@ STUBBORN = [
 
 
 def wait_until_reaped(pids: list[int]) -> None:
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < deadline, pids
-        time.sleep(0.01)
+    wait_for(lambda: [pid for pid in pids if Path(f"/proc/{pid}").exists()], lambda left: not left)
 
 
 def test_all_end_when_one_dies_and_it_is_named_with_its_log(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from examples.pd_llm import routers
 from examples.pd_llm.stack import until
 from examples.pd_llm.weights import Weights
 from tests.demo.programs import descendants, end, start, wait_until_ended
+from tests.waiting import wait_for
 
 PROMPT = "Let me tell you a lonnng story "
 ANY_PORTS = [option for name in ("router", "prefill", "decode", "service") for option in (f"--{name}-port", "0")]
@@ -224,10 +224,12 @@ def test_more_than_the_pool_holds_wait_their_turn(service: Service) -> None:
 def test_a_caller_that_hangs_up_aborts_its_room(service: Service) -> None:
     with pytest.raises(TimeoutError):
         service.generate({"text": PROMPT * 60, "sampling_params": {"max_new_tokens": 100}}, timeout_s=0.5)
-    deadline = time.monotonic() + 20
-    while not any(transfer.failure.reason == pb.FAILURE_REASON_ABORTED for transfer in service.transfers()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(
+        lambda: [transfer.failure.reason for transfer in service.transfers()],
+        lambda reasons: pb.FAILURE_REASON_ABORTED in reasons,
+        within=20,
+        every=0.05,
+    )
     status, _ = service.generate({"text": PROMPT, "sampling_params": {"max_new_tokens": 2}})
     assert status == 200
 

@@ -6,7 +6,8 @@ import numpy as np
 from kvtransfer import KVPoll
 
 from tests.e2e.server import Running, serving
-from tests.e2e.workers import Setup, engines, wait_for
+from tests.e2e.workers import Setup, engines
+from tests.waiting import wait_for
 from tests.worker.pools import GroupSpec, PartSpec
 
 ROOMS = 200

@@ -8,7 +8,8 @@ from kvtransfer import Client, KVPoll, Timeouts
 from kvtransfer import v1 as pb
 
 from tests.e2e.server import Running, serving
-from tests.e2e.workers import Setup, Worker, engines, wait_for
+from tests.e2e.workers import Setup, Worker, engines
+from tests.waiting import wait_for
 
 SENDER, RECEIVER = "p/dp0/pp0/tp0", "d/dp0/pp0/tp0"
 

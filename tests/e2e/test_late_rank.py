@@ -4,7 +4,8 @@ from kvtransfer import KVPoll
 from kvtransfer import v1 as pb
 
 from tests.e2e.server import Running
-from tests.e2e.workers import Setup, engines, wait_for
+from tests.e2e.workers import Setup, engines
+from tests.waiting import wait_for
 
 
 def test_late_ranks_see_success(server: Running, stub) -> None:  # type: ignore[no-untyped-def]

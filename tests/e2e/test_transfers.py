@@ -8,7 +8,8 @@ import pytest
 from kvtransfer import KVPoll
 
 from tests.e2e.server import Running
-from tests.e2e.workers import AUX, Setup, Worker, engines, same, wait_for
+from tests.e2e.workers import AUX, Setup, Worker, engines, same
+from tests.waiting import wait_for
 from tests.worker.pools import GroupSpec, PartSpec, build, copy_by_token
 
 PARTS = (PartSpec("k", "token_head", 3, 64), PartSpec("v", "token_head", 3, 32))

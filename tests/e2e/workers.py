@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -15,6 +15,7 @@ import numpy as np
 from kvtransfer import Failure, KVManager, KVPoll, PeerLink, Rank, Released, Timeouts, Topology
 from kvtransfer.handles import KVReceiver, KVSender
 
+from tests.waiting import wait_for
 from tests.worker.pools import Bytes, GroupSpec, PartSpec, build, describe_groups
 
 Handle = KVSender | KVReceiver
@@ -224,17 +225,6 @@ class Worker:
             if self.process.is_alive():
                 self.kill()
         self._pipe.close()
-
-
-def wait_for(look: Callable[[], Any], enough: Callable[[Any], bool], within: float = 10.0) -> Any:
-    """Looks until it is enough; fails with what was seen last."""
-    until = time.monotonic() + within
-    while True:
-        seen = look()
-        if enough(seen):
-            return seen
-        assert time.monotonic() < until, f"not within {within} s: {seen!r}"
-        time.sleep(0.005)
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from kvtransfer.sending import SenderRoom, Target
 from kvtransfer.session import CALL_TIMEOUT
 
 from tests.e2e.server import serving
-from tests.e2e.workers import AUX, KV, wait_for
+from tests.e2e.workers import AUX, KV
+from tests.waiting import wait_for
 from tests.worker.pools import build, describe_groups
 
 PAGES, SLOT = {"kv": [1, 2]}, {"aux": 0}

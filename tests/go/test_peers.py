@@ -11,9 +11,10 @@ import pytest
 from kvtransfer import Client, KVPoll
 from kvtransfer import v1 as pb
 
-from tests.e2e.workers import Setup, Worker, met, same, wait_for
+from tests.e2e.workers import Setup, Worker, met, same
 from tests.go.worker import GoSetup, GoWorker
 from tests.transport.command import Command
+from tests.waiting import wait_for
 from tests.worker.pools import Bytes, build, copy_by_token
 
 MODULE = Path(__file__).parents[2] / "clients" / "go"

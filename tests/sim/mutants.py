@@ -1,4 +1,4 @@
-"""Seven bugs, each put into the real code while a run goes on."""
+"""Eight bugs, each put into the real code while a run goes on."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 from kvtransfer import v1 as pb
+from kvtransfer.outgoing import JoinKey, Outgoing
 from kvtransfer.polls import KVPoll
 from kvtransfer.receiving import ReceiverRoom
 from kvtransfer.rooms import Rooms
@@ -112,6 +113,14 @@ def _handed_back_at_failed(right: Method) -> Method:
     return close
 
 
+def _progress_left_behind(right: Method) -> Method:
+    def cleanup(self: Outgoing, key: JoinKey) -> None:
+        right(self, key)
+        self._marks.cleanups[key] = False
+
+    return cleanup
+
+
 MUTANTS = (
     Mutant("poll removes", Servicer, "Poll", _poll_removes, 1, "Poll changed something", frozenset()),
     Mutant(
@@ -159,5 +168,14 @@ MUTANTS = (
         6,
         "",
         frozenset({"aborts", "nixl", "neglect"}),
+    ),
+    Mutant(
+        "cleanup leaves its progress behind",
+        Outgoing,
+        "cleanup",
+        _progress_left_behind,
+        1,
+        "is FAILED by",
+        frozenset({"nixl", "breaks", "leaving", "copies"}),
     ),
 )

@@ -1,4 +1,4 @@
-"""The simulator notices seven bugs, each by the invariant that it breaks."""
+"""The simulator notices eight bugs, each by the invariant that it breaks."""
 
 import pytest
 
