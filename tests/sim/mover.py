@@ -80,10 +80,19 @@ class Mover:
         return not (self._actions or self._inbox or self._runs)
 
     def submit(self, action: Action) -> None:
-        self._actions.append(action)
+        self.queue(action)
         if not self._turning:
             self._turning = True
             self._later(0.002, self._turn)
+
+    def queue(self, action: Action) -> None:
+        self._actions.append(action)
+
+    def lend(self) -> None:
+        self._alive(self._turn)
+
+    def look(self) -> None:
+        self._alive(self._read)
 
     def arrived(self, sender: str, payload: bytes) -> None:
         """NIXL has a notification; the mover looks for some in its own time."""

@@ -154,8 +154,7 @@ class WorkerSession:
         news = pb.SessionResponse.FromString(raw)
         for release in news.releases:
             self._world.seen[f"release {pb.Release.State.Name(release.state).removeprefix('STATE_')}"] += 1
-        with self._process.core.step() as rooms:
-            rooms.received(news, self._world.now)
+        self._process.core.received(news)
 
     def _hang_up(self) -> None:
         """The worker cancels the call itself."""

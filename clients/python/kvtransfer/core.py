@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol, Self
 
-from kvtransfer.actions import Action, LinkStats, Outcome
+from kvtransfer import v1 as pb
+from kvtransfer.actions import Action, Cancel, Drain, LinkStats, Outcome, Post
 from kvtransfer.errors import KVTransferError
 from kvtransfer.rooms import Rooms
 from kvtransfer.roster import FetchLinks
@@ -24,6 +25,15 @@ class ActionSink(Protocol):
 
     def submit(self, action: Action) -> None:
         """Takes an action. Must not block."""
+
+    def queue(self, action: Action) -> None:
+        """The same, for a caller that calls `lend` next."""
+
+    def lend(self) -> None:
+        """Carries out what can be at once, on the calling thread."""
+
+    def look(self) -> None:
+        """Delivers notifications that have arrived, on the calling thread."""
 
 
 def boottime() -> float:
@@ -73,12 +83,31 @@ class Core:
         finally:
             self._lock.release()
 
-    def _dispatch(self, action: Action | FetchLinks) -> None:
+    def received(self, news: pb.SessionResponse) -> None:
+        """A message of the service. Writes that it lets begin do so on this thread."""
+        assert self.mover is not None
+        with self.step() as rooms:
+            rooms.received(news, boottime())
+            actions = rooms.take_actions()
+            lent = bool(actions) and all(isinstance(action, Post | Cancel | Drain) for action in actions)
+            for action in actions:
+                self._dispatch(action, lent=lent)
+        if lent:
+            self.mover.lend()
+
+    def look(self) -> None:
+        """Sees to notifications that have arrived, on the calling thread."""
+        assert self.mover is not None
+        self.mover.look()
+
+    def _dispatch(self, action: Action | FetchLinks, *, lent: bool = False) -> None:
+        assert self.mover is not None
         if isinstance(action, FetchLinks):
             assert self.fetch_links is not None
             self.fetch_links(action)
+        elif lent:
+            self.mover.queue(action)
         else:
-            assert self.mover is not None
             self.mover.submit(action)
 
     def _run_clock(self) -> None:
@@ -86,7 +115,7 @@ class Core:
             with self.step() as rooms:
                 rooms.tick(boottime())
 
-    # --- MoverEvents, on the mover's thread ---
+    # --- MoverEvents, on the thread that has the mover's turn ---
 
     def peer_ready(self, instance_id: str, stats: LinkStats) -> None:
         with self.step() as rooms:

@@ -85,6 +85,12 @@ class KVSender(_Handle[SenderRoom]):
 class KVReceiver(_Handle[ReceiverRoom]):
     """A room of a decode worker. Made by `KVManager.receiver`."""
 
+    def poll(self) -> KVPoll:
+        """As every handle's. Looks for what has arrived itself: no other thread has to wake up for that."""
+        if not self._room.poll.final and self._room.destination is not None:
+            self._core.look()
+        return super().poll()
+
     def offer(
         self,
         tokens: int,

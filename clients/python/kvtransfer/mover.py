@@ -1,4 +1,8 @@
-"""The thread that owns NIXL: takes actions, posts writes piece by piece, reads notifications, tells what happened."""
+"""Whoever uses NIXL: takes actions, posts writes piece by piece, reads notifications, tells what happened.
+
+It does so in turns, one at a time. A thread of its own sees to it that there are turns; a thread that has just brought
+work, or waits for a notification, takes one itself, for to wake another thread takes as long as a small write.
+"""
 
 import logging
 import threading
@@ -40,12 +44,14 @@ SENT_S = 0.2
 """How long the mover looks often after it has sent a notification: what NIXL could not send at once goes on then."""
 GREETED_S = 0.2
 """How long Hello keeps a mover busy: the peer is about to time its writes, and tcp's wait for their target."""
+LOOKED_S = 0.002
+"""How long the mover's thread leaves notifications to others once one has looked: an engine that polls is faster."""
 STRANGERS = 1024
 """Workers remembered that said Hello before they were known."""
 
 
 class Mover:
-    """Owns one NIXL agent and the thread that alone touches it."""
+    """Owns one NIXL agent, which is touched in turns only, by one thread at a time."""
 
     def __init__(
         self, instance_id: str, memory: LocalMemory, events: MoverEvents, *, peer_timeout_s: float = PEER_TIMEOUT_S
@@ -55,7 +61,7 @@ class Mover:
         Args:
             instance_id: name of this process, and of its NIXL agent.
             memory: what is registered. Kept alive until `close`.
-            events: called on the mover's thread.
+            events: called by whoever has the turn.
             peer_timeout_s: for one attempt to meet a peer.
         """
         self._instance_id = instance_id
@@ -64,17 +70,31 @@ class Mover:
         self._peer_timeout_s = peer_timeout_s
         self._wake = threading.Condition()
         self._actions: deque[Action] = deque()
+        self._pause_s = SELDOM
+        self._resting_s = 0.0
+        """How long the mover's thread rests now, at most; 0 while it does not."""
+        self._looked_at = float("-inf")
         self._closing_until: float | None = None
         """When what is still in flight is given up, by `time.monotonic`; None while the mover is not being closed."""
         self._thread = threading.Thread(target=self._run, name=f"kvtransfer-mover-{instance_id[:8]}", daemon=True)
         self._metadata: Future[bytes] = Future()
-        # The thread's own from here on.
+        self._turn_lock = threading.Lock()
+        """Who holds it has the turn. Taken for good by the end of the mover, and until there is an agent."""
+        self._turn_lock.acquire()
+        self._turner = 0
+        """The thread that has the turn."""
+        self._error: BaseException | None = None
+        """What ended the mover, if something did."""
+        self._ended = False
+        # Of the turn from here on.
+        self._agent: NixlAgent
         self._peers: dict[str, Peer] = {}
         self._returning: dict[str, AddPeer] = {}
         """To be met once what is left of their former connection has ended."""
         self._strangers: dict[str, None] = {}
         self._posts: dict[int, PostRun] = {}
-        self._pause_s = SELDOM
+        self._due_s = SELDOM
+        """How soon what is in flight wants the next turn; 0: at once."""
         self._greeted_at = float("-inf")
         self._sent_at = float("-inf")
 
@@ -89,9 +109,34 @@ class Mover:
 
     def submit(self, action: Action) -> None:
         """Hand over an action, from any thread; returns at once. After the end of the mover it is dropped."""
-        with self._wake:
+        self.queue(action)
+        if self._turner != threading.get_ident():  # whoever has the turn sees to what it brought itself
+            self._rouse()
+
+    def queue(self, action: Action) -> None:
+        """As `submit`, for a caller that lends its thread next."""
+        if isinstance(action, Pace):
+            self._pause_s = action.pause
+        else:
             self._actions.append(action)
-            self._wake.notify()
+
+    def lend(self) -> None:
+        """Take a turn on the calling thread, unless another has it: at most one piece of each post is written.
+
+        The mover's thread goes on with what is left. Not to be called inside an event.
+        """
+        self._try_turn(self._turn)
+        self._rouse()
+
+    def look(self) -> None:
+        """Deliver notifications that have arrived, on the calling thread, unless another has the turn.
+
+        As long as somebody looks often, the mover's thread does so seldom. Not to be called inside an event.
+        """
+        self._looked_at = time.monotonic()
+        self._try_turn(self._read_notifications)
+        if self._actions or self._error:
+            self._rouse()
 
     def close(self, timeout: float = 10.0) -> None:
         """Post nothing more, wait for what is in flight, release everything and end the thread.
@@ -116,22 +161,49 @@ class Mover:
         except BaseException as error:  # noqa: BLE001  it is raised again, where `start` waits
             self._metadata.set_exception(error)
             return
+        self._agent = agent
         self._metadata.set_result(metadata)
         make_sleeps_short()
-        died = ""
+        self._turn_lock.release()
         try:
-            while not self._done():
-                self._turn(agent)
+            while self._error is None and not self._ended:
+                self._turn_lock.acquire()
+                self._take_turn(self._go_on)
                 self._rest()
         except BaseException as error:  # noqa: BLE001  whatever it is, the owner must hear of it
-            _log.exception("the mover ends by an unexpected error")
-            died = f"{type(error).__name__}: {error}"
+            self._error = error
+        died = ""
+        if self._error is not None:
+            _log.error("the mover ends by an unexpected error", exc_info=self._error)
+            died = f"{type(self._error).__name__}: {self._error}"
+        self._turn_lock.acquire()
         self._release_all(agent, died)
+
+    def _go_on(self, agent: NixlAgent) -> None:
+        self._ended = self._done()
+        if not self._ended:
+            self._turn(agent)
+
+    def _try_turn(self, turn: Callable[[NixlAgent], object]) -> None:
+        """On a thread that is not the mover's. What goes wrong is the mover's end, and nothing to the caller."""
+        if self._turn_lock.acquire(blocking=False):
+            self._take_turn(turn)
+
+    def _take_turn(self, turn: Callable[[NixlAgent], object]) -> None:
+        """With the lock, which is given up at the end."""
+        try:
+            self._turner = threading.get_ident()
+            if self._error is None:
+                turn(self._agent)
+        except Exception as error:  # noqa: BLE001  whatever it is, the owner must hear of it
+            self._error = error
+        finally:
+            self._turner = 0
+            self._turn_lock.release()
 
     def _turn(self, agent: NixlAgent) -> None:
         self._read_notifications(agent)
-        while self._actions:
-            self._take(self._actions.popleft(), agent)
+        self._take_actions(agent)
         now = time.monotonic()
         for peer in list(self._peers.values()):
             peer.step(now, self._events)
@@ -142,6 +214,21 @@ class Mover:
         for run in list(self._posts.values()):
             if run.step(self._peers.get(run.post.receiver), now, self._events):
                 del self._posts[run.post.post_id]
+        self._take_actions(agent)  # which came of it: a Completion is not to wait for the next turn
+        self._due_s = self._next_turn_s()
+
+    def _next_turn_s(self) -> float:
+        if any(run.moving for run in self._posts.values()):
+            return 0.0
+        if any(not run.waiting for run in self._posts.values()):
+            return CLOSELY
+        if self._posts or any(peer.settling for peer in self._peers.values()):
+            return SETTLING_SLEEP_S
+        return SELDOM
+
+    def _take_actions(self, agent: NixlAgent) -> None:
+        while self._actions:
+            self._take(self._actions.popleft(), agent)
 
     def _take(self, action: Action, agent: NixlAgent) -> None:
         match action:
@@ -154,8 +241,6 @@ class Mover:
                 if peer := self._peers.get(action.instance_id):
                     peer.notify(action.payload)
                     self._sent_at = time.monotonic()
-            case Pace():
-                self._pause_s = action.pause
             case Drain():
                 while self._read_notifications(agent):
                     pass
@@ -219,19 +304,27 @@ class Mover:
 
     def _rest(self) -> None:
         """Leave the core to others for as long as nobody would notice."""
-        if any(run.moving for run in self._posts.values()):
-            return
         with self._wake:
-            if not self._actions:
-                self._wake.wait(self._pause(time.monotonic()))
+            if not (self._actions or self._error or self._ended) and (pause := self._may_rest_s(time.monotonic())):
+                self._resting_s = pause
+                self._wake.wait(pause)
+                self._resting_s = 0.0
 
-    def _pause(self, now: float) -> float:
-        posted = any(not run.waiting for run in self._posts.values())
-        if posted or now - self._greeted_at < GREETED_S:
-            return CLOSELY
-        if self._posts or any(peer.settling for peer in self._peers.values()):
-            return min(self._pause_s, SETTLING_SLEEP_S)
-        return min(self._pause_s, OFTEN) if now - self._sent_at < SENT_S else self._pause_s
+    def _rouse(self) -> None:
+        """Wake the mover's thread if it is needed sooner than it would come by itself."""
+        with self._wake:
+            if self._resting_s and (self._actions or self._error or self._may_rest_s(time.monotonic()) < self._resting_s):
+                self._wake.notify()
+
+    def _may_rest_s(self, now: float) -> float:
+        pause = self._pause_s
+        if pause < LOOKED_S and now - self._looked_at < LOOKED_S:
+            pause = LOOKED_S
+        if now - self._sent_at < SENT_S:
+            pause = min(pause, OFTEN)
+        if now - self._greeted_at < GREETED_S:
+            pause = CLOSELY
+        return min(pause, self._due_s)
 
     def _done(self) -> bool:
         if self._closing_until is None:

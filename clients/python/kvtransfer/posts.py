@@ -25,7 +25,7 @@ class PostRun:
         post: what was asked for.
         moved: bytes known to be written.
         waiting: whether it waits for its fence or its peer, rather than for NIXL.
-        moving: whether bytes were written in the last step: the next piece may go at once.
+        moving: whether the next step may bring it on at once: bytes were written in the last one, or it is the first.
     """
 
     post: Post
@@ -37,7 +37,7 @@ class PostRun:
         """Nothing is looked at before the first `step`."""
         self.post = post
         self.waiting = True
-        self.moving = False
+        self.moving = True
         self._told_at = float("-inf")
         self._fence = post.ready
         self._connection: Connection | None = None

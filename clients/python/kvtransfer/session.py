@@ -196,8 +196,7 @@ class Session:
         self._call = call
         try:
             for news in call:
-                with self._core.step() as rooms:
-                    rooms.received(news, boottime())
+                self._core.received(news)
                 self.open = True
         except grpc.RpcError as error:
             return from_rpc_error(error)
