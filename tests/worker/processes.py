@@ -25,6 +25,8 @@ class Event:
 
     name: str
     args: tuple[Any, ...]
+    thread: str
+    """Whose turn it was."""
 
 
 class Recorder:
@@ -38,37 +40,44 @@ class Recorder:
         self.at: int | None = None
         self.act: Callable[[int], bool] = lambda post_id: True
         self.raise_in = ""
+        self.notifications = 0
+        self.died = False
 
     def tell(self, *message: object) -> None:
         with self.lock:
             self.pipe.send(message)
+
+    def event(self, name: str, *args: object) -> None:
+        self.tell("event", Event(name, args, threading.current_thread().name))
 
     def may_post(self, post_id: int) -> bool:
         self.asked += 1
         return self.asked != self.at or self.act(post_id)
 
     def peer_ready(self, instance_id: str, stats: LinkStats) -> None:
-        self.tell("event", Event("peer_ready", (instance_id, stats)))
+        self.event("peer_ready", instance_id, stats)
 
     def peer_failed(self, instance_id: str, error: str) -> None:
-        self.tell("event", Event("peer_failed", (instance_id, error)))
+        self.event("peer_failed", instance_id, error)
 
     def post_progress(self, post_id: int, moved: int) -> None:
-        self.tell("event", Event("post_progress", (post_id, moved)))
+        self.event("post_progress", post_id, moved)
 
     def post_ended(self, post_id: int, outcome: Outcome, moved: int, error: str, disconnected: bool) -> None:
-        self.tell("event", Event("post_ended", (post_id, outcome, moved, error, disconnected)))
+        self.event("post_ended", post_id, outcome, moved, error, disconnected)
 
     def notified(self, sender: str, payload: bytes) -> None:
         if self.raise_in == "notified":
             raise RuntimeError("an event went wrong")
-        self.tell("event", Event("notified", (sender, payload)))
+        self.notifications += 1
+        self.event("notified", sender, payload)
 
     def drained(self, token: int) -> None:
-        self.tell("event", Event("drained", (token,)))
+        self.event("drained", token)
 
     def mover_died(self, error: str) -> None:
-        self.tell("event", Event("mover_died", (error,)))
+        self.died = True
+        self.event("mover_died", error)
 
 
 class InProcess:
@@ -87,6 +96,38 @@ class InProcess:
 
     def submit(self, action: Action) -> None:
         self.mover.submit(action)
+
+    def lend(self, action: Action) -> None:
+        """The main thread brings work, and takes the turn for it."""
+        self.mover.queue(action)
+        self.mover.lend()
+
+    def look_for(self, notifications: int) -> None:
+        """The main thread looks until so many have come since the start."""
+        deadline = time.monotonic() + 15
+        self.mover.look()
+        while self.recorder.notifications < notifications and time.monotonic() < deadline:
+            self.mover.look()
+
+    def look_while_alive(self) -> None:
+        """The main thread looks until the mover has ended."""
+        deadline = time.monotonic() + 15
+        while not self.recorder.died and time.monotonic() < deadline:
+            self.mover.look()
+
+    def hold_turn(self, action: Post) -> None:
+        """The mover's thread is held in its turn until `reach`: its fence does not answer."""
+        self.fences[action.post_id] = False
+        began = threading.Event()
+
+        def fence() -> bool:
+            began.set()
+            while not self.fences[action.post_id]:
+                time.sleep(0.001)
+            return True
+
+        self.mover.submit(Post(action.post_id, action.receiver, action.items, fence))
+        assert began.wait(15)
 
     def submit_fenced(self, action: Post) -> None:
         """The fence is not reached before `reach`."""

@@ -44,8 +44,10 @@ SENT_S = 0.2
 """How long the mover looks often after it has sent a notification: what NIXL could not send at once goes on then."""
 GREETED_S = 0.2
 """How long Hello keeps a mover busy: the peer is about to time its writes, and tcp's wait for their target."""
-LOOKED_S = 0.002
-"""How long the mover's thread leaves notifications to others once one has looked: an engine that polls is faster."""
+LOOKED_S = 0.0005
+"""An engine whose last look is younger looks often, and sooner than the mover's thread could be awake."""
+LEFT_S = 0.002
+"""How long the mover's thread leaves notifications to such an engine."""
 STRANGERS = 1024
 """Workers remembered that said Hello before they were known."""
 
@@ -313,13 +315,15 @@ class Mover:
     def _rouse(self) -> None:
         """Wake the mover's thread if it is needed sooner than it would come by itself."""
         with self._wake:
-            if self._resting_s and (self._actions or self._error or self._may_rest_s(time.monotonic()) < self._resting_s):
+            if self._resting_s and (
+                self._actions or self._error or self._may_rest_s(time.monotonic()) < self._resting_s
+            ):
                 self._wake.notify()
 
     def _may_rest_s(self, now: float) -> float:
         pause = self._pause_s
-        if pause < LOOKED_S and now - self._looked_at < LOOKED_S:
-            pause = LOOKED_S
+        if now - self._looked_at < LOOKED_S:
+            pause = max(pause, LEFT_S)
         if now - self._sent_at < SENT_S:
             pause = min(pause, OFTEN)
         if now - self._greeted_at < GREETED_S:
