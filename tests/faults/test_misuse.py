@@ -3,8 +3,10 @@
 import contextlib
 import itertools
 import os
+import signal
 import socket
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from kvtransfer import Failure, KVManager, KVPoll, PagedGroup, Part
 from kvtransfer import v1 as pb
 from kvtransfer.errors import InvalidField, KVTransferError
 from kvtransfer.manager import MAX_ROOMS
+from kvtransfer.nixl_agent import NixlAgent
 from kvtransfer.sending import SenderRoom, Target
 from kvtransfer.session import CALL_TIMEOUT
 
@@ -127,6 +130,36 @@ def test_a_fence_that_exits_fails_its_room_alone(pair: tuple[KVManager, KVManage
     receiver.offer(TOKENS, PAGES, slots=SLOT)
     sender.send(PAGES, slots=SLOT, ready=lambda: sys.exit(3), last=True)
     wait_for(sender.poll, lambda poll: poll is KVPoll.FAILED)
+    check_serves(prefill, decode)
+
+
+def test_a_close_by_a_signal_that_interrupts_a_poll_says_so_and_leaves_the_manager(
+    pair: tuple[KVManager, KVManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefill, decode = pair
+    interrupted: list[str] = []
+
+    def close(*_: object) -> None:
+        with pytest.raises(KVTransferError, match="outside") as refused:
+            decode.close()
+        interrupted.append(str(refused.value))
+
+    def notifications(agent: NixlAgent) -> dict[str, list[bytes]]:
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGUSR1)
+        return look(agent)
+
+    look = NixlAgent.notifications
+    before = signal.signal(signal.SIGUSR1, close)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(NixlAgent, "notifications", notifications)
+            receiver = decode.receiver(next(ROOMS), "p")
+            receiver.offer(TOKENS, PAGES, slots=SLOT)
+            wait_for(lambda: receiver.poll() and len(interrupted), bool)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    receiver.close()
     check_serves(prefill, decode)
 
 

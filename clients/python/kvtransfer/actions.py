@@ -80,7 +80,7 @@ class Post:
     items: tuple[Items, ...]
     ready: object | None
     """When the items may be read: a CUDA event (has `.query() -> bool`), a callable that returns a bool, or None: now.
-    Asked on the mover's thread until it is true; must not block."""
+    Asked in the mover's turns until it is true, on a thread of the worker's; must not block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,10 @@ class LinkStats:
 
 
 class MoverEvents(Protocol):
-    """Called on the mover's thread, one at a time; must not block. An exception ends the mover."""
+    """Called in the mover's turns, so one at a time, on whichever thread has the turn; must not block.
+
+    An exception ends the mover.
+    """
 
     def peer_ready(self, instance_id: str, stats: LinkStats) -> None:
         """Connected: a Hello went both ways and, to a receiver, real writes into its scratch region ended well.
@@ -155,4 +158,4 @@ class MoverEvents(Protocol):
         """Whether the worker may write now. Asked right before each piece; False ends the post CANCELLED."""
 
     def mover_died(self, error: str) -> None:
-        """The mover's thread ended by an unexpected exception: no event follows, no action is carried out."""
+        """The mover ended by an unexpected exception: no event follows, no action is carried out."""

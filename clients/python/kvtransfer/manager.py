@@ -335,7 +335,12 @@ class KVManager:
 
         Pages that are not proven free by then are never handed back: the memory must stay as it is, or go with the
         process. Nothing the second time.
+
+        Raises:
+            KVTransferError: a signal's handler calls it, and interrupted a `poll`; the manager goes on.
         """
+        if self._mover.has_turn:  # to wait for the mover here would be to wait for oneself
+            raise KVTransferError("close: called by a signal's handler in the midst of a poll; close outside of it")
         with self._core.step() as rooms:
             if self._closed:
                 return

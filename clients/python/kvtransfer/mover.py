@@ -112,7 +112,7 @@ class Mover:
     def submit(self, action: Action) -> None:
         """Hand over an action, from any thread; returns at once. After the end of the mover it is dropped."""
         self.queue(action)
-        if self._turner != threading.get_ident():  # whoever has the turn sees to what it brought itself
+        if not self.has_turn:  # whoever has the turn sees to what it brought itself
             self._rouse()
 
     def queue(self, action: Action) -> None:
@@ -121,6 +121,11 @@ class Mover:
             self._pause_s = action.pause
         else:
             self._actions.append(action)
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether the calling thread has the turn: inside an event, or a signal's handler that came in the midst."""
+        return self._turner == threading.get_ident()
 
     def lend(self) -> None:
         """Take a turn on the calling thread, unless another has it: at most one piece of each post is written.
@@ -187,7 +192,10 @@ class Mover:
             self._turn(agent)
 
     def _try_turn(self, turn: Callable[[NixlAgent], object]) -> None:
-        """On a thread that is not the mover's. What goes wrong is the mover's end, and nothing to the caller."""
+        """On a thread that is not the mover's. What goes wrong is the mover's end, and nothing to the caller.
+
+        Ctrl-C is the caller's: a notification may be lost by it, which the service tells too.
+        """
         if self._turn_lock.acquire(blocking=False):
             self._take_turn(turn)
 

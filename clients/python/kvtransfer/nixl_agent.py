@@ -1,4 +1,4 @@
-"""The calls of NIXL that a mover makes, with what their safe use demands. Belongs to one thread.
+"""The calls of NIXL that a mover makes, with what their safe use demands. For one thread at a time.
 
 NIXL cannot cancel a write: whatever is released or removed, bytes go on landing. So a transfer's handle is released
 only after it ended, and a remote agent is removed only when no handle to it is open: asked about a handle of an agent

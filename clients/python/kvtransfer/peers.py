@@ -37,7 +37,7 @@ class _State(enum.Enum):
 
 
 class Peer:
-    """One worker of the other side, on the mover's thread.
+    """One worker of the other side, as the mover deals with it in its turns.
 
     Attributes:
         name: its `instance_id`.
