@@ -4,7 +4,6 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from kvservice.domain.transfer import Room
-from kvservice.domain.types import Role, Side
 
 MAX_FORGOTTEN = 65536
 
@@ -15,7 +14,7 @@ class Forgotten:
 
     revision: int
     room: int
-    sides: dict[Role, Side]
+    engines: tuple[str, ...]
 
 
 class ChangeLog:
@@ -37,7 +36,7 @@ class ChangeLog:
         """A room is forgotten, which is its last change."""
         self.revision += 1
         self._rooms.pop(room.room, None)
-        self._forgotten.append(Forgotten(self.revision, room.room, room.sides))
+        self._forgotten.append(Forgotten(self.revision, room.room, room.engines))
 
     def since(self, revision: int) -> list[Room]:
         """Rooms that changed after `revision`, the oldest change first."""

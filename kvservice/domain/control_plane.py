@@ -123,8 +123,10 @@ class ControlPlane:
             for engine_worker in [worker] if was_ready else list(worker.engine.workers.values()):
                 self._telling.announce(engine_worker)
             for number in self.linking.take(said.engine_id):
-                self.linking.link(self.rooms[number], now)
-                self._after(self.rooms[number], now)
+                room = self.rooms[number]
+                self.linking.link(room, now)
+                room.settle(now)
+                self._after(room, now)
         return worker
 
     def caller(self, ref: WorkerRef, now: float) -> Worker:
@@ -204,6 +206,7 @@ class ControlPlane:
         settle_sides(self.registry, room, worker, join)
         if not room.linked:
             self.linking.link(room, now)
+        room.settle(now)
         self._after(room, now)
         return room
 

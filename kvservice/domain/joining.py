@@ -6,7 +6,7 @@ from kvservice.domain.pairs import check_replica
 from kvservice.domain.policy import Policy
 from kvservice.domain.registry import Registry, Worker
 from kvservice.domain.transfer import Room
-from kvservice.domain.types import Join, Role, Side
+from kvservice.domain.types import Join, Role
 
 MAX_ROOM = 2**63 - 1
 
@@ -40,26 +40,28 @@ def check_join(registry: Registry, policy: Policy, worker: Worker, join: Join) -
 
 def check_sides(room: Room, worker: Worker, join: Join) -> None:
     """Raises RoomReused where the room is other engines' or replicas'."""
-    role = worker.engine.role
-    sides = [(role, Side(worker.engine.engine_id, worker.rank.dp_rank))]
+    engine = worker.engine
+    _check_side(room, engine.role, engine.engine_id, worker.rank.dp_rank)
     if join.peer_engine_id:
-        sides.append((role.other, Side(join.peer_engine_id, join.peer_dp_rank)))
-    for side_role, side in sides:
-        held = room.sides.get(side_role)
-        if held is None:
-            continue
-        replicas_differ = None not in (held.dp_rank, side.dp_rank) and held.dp_rank != side.dp_rank
-        if held.engine_id != side.engine_id or replicas_differ:
-            raise RoomReused(
-                f"room {room.room} has {side_role.name.lower()} engine {held.engine_id} replica {held.dp_rank}, "
-                f"got {side.engine_id} replica {side.dp_rank}",
-                room=room.room,
-            )
+        _check_side(room, engine.role.other, join.peer_engine_id, join.peer_dp_rank)
+
+
+def _check_side(room: Room, role: Role, engine_id: str, dp_rank: int | None) -> None:
+    held = room.side(role)
+    if held is None:
+        return
+    replicas_differ = held.dp_rank != dp_rank and held.dp_rank is not None and dp_rank is not None
+    if held.engine_id != engine_id or replicas_differ:
+        raise RoomReused(
+            f"room {room.room} has {role.name.lower()} engine {held.engine_id} replica {held.dp_rank}, "
+            f"got {engine_id} replica {dp_rank}",
+            room=room.room,
+        )
 
 
 def is_others(room: Room, worker: Worker) -> bool:
     """Whether a worker's side of the room is another engine's or replica's."""
-    held = room.sides.get(worker.engine.role)
+    held = room.side(worker.engine.role)
     return held is not None and (
         held.engine_id != worker.engine.engine_id or held.dp_rank not in (None, worker.rank.dp_rank)
     )
@@ -67,11 +69,10 @@ def is_others(room: Room, worker: Worker) -> bool:
 
 def settle_sides(registry: Registry, room: Room, worker: Worker, join: Join) -> None:
     """The first joiner of a side settles its replica; one of the other side may name it."""
-    room.sides[worker.engine.role] = Side(worker.engine.engine_id, worker.rank.dp_rank)
-    other = worker.engine.role.other
-    held = room.sides.get(other)
+    role = worker.engine.role
+    room.settle_side(role, worker.engine.side(worker.rank.dp_rank))
+    held = room.side(role.other)
     if join.peer_engine_id and (held is None or held.dp_rank is None):
-        dp_rank = join.peer_dp_rank
-        if dp_rank is None and registry.engines[join.peer_engine_id].topology.dp_size == 1:
-            dp_rank = 0
-        room.sides[other] = Side(join.peer_engine_id, dp_rank)
+        peer = registry.engines[join.peer_engine_id]
+        only = 0 if peer.topology.dp_size == 1 else None
+        room.settle_side(role.other, peer.side(only if join.peer_dp_rank is None else join.peer_dp_rank))

@@ -9,6 +9,7 @@ from kvservice.domain.types import (
     BufferGroup,
     Completion,
     Destination,
+    GroupIndices,
     GroupKind,
     Layout,
     MemoryKind,
@@ -117,25 +118,24 @@ def check_destination(layout: Layout, destination: Destination, max_indices: int
         raise InvalidField(f"{at}.tokens", "must be at least 1", tokens)
     if not 0 <= prefix <= tokens:
         raise InvalidField(f"{at}.prefix_tokens", f"must be in [0, {tokens}]", prefix)
-    if sum(len(group.indices) for group in destination.groups) > max_indices:
+    if sum([len(group.indices) for group in destination.groups]) > max_indices:
         raise InvalidField(f"{at}.groups", f"must have at most {max_indices} indices in all")
     if len(destination.groups) > MAX_GROUPS:
         raise InvalidField(f"{at}.groups", f"must have at most {MAX_GROUPS} entries", len(destination.groups))
-    _check_unique(f"{at}.groups", [group.group for group in destination.groups])
+    names = [group.group for group in destination.groups]
+    _check_unique(f"{at}.groups", names)
     for listed in destination.groups:
         group = layout.group(listed.group)
         if group is None:
             raise InvalidField(f"{at}.groups", "must name groups of the layout", listed.group)
-        _check_indices(f"{at}.groups[{group.name}]", group, destination, listed.first_token, listed.indices)
-    listed_names = {listed.group for listed in destination.groups}
+        _check_indices(group, destination, listed)
     for group in layout.groups:
-        if group.name not in listed_names and not group.allow_missing:
+        if group.name not in names and not group.allow_missing:
             raise InvalidField(f"{at}.groups", "must list every group of the layout; missing", group.name)
 
 
-def _check_indices(
-    at: str, group: BufferGroup, destination: Destination, first_token: int, indices: tuple[int, ...]
-) -> None:
+def _check_indices(group: BufferGroup, destination: Destination, listed: GroupIndices) -> None:
+    at, first_token, indices = f"join.destination.groups[{group.name}]", listed.first_token, listed.indices
     if group.kind is GroupKind.SLOT:
         expected = 1
         if first_token != 0:

@@ -19,8 +19,8 @@ class Linking:
         return len(self._waiting)
 
     def link(self, room: Room, now: float) -> None:
-        """Links a room if that is possible by now; two engines that do not fit make it fail."""
-        prefill, decode = room.sides.get(Role.PREFILL), room.sides.get(Role.DECODE)
+        """Links a room, to be settled then, if that is possible by now; two engines that do not fit make it fail."""
+        prefill, decode = room.prefill, room.decode
         if prefill is None or decode is None or prefill.dp_rank is None or decode.dp_rank is None:
             return
         engines: list[Engine] = []

@@ -45,11 +45,13 @@ def _take(waiting: dict[Key, Told]) -> list[Told]:
 def update_of(room: Room, participant: Participant, epoch: int) -> RoomUpdate:
     """What one participant needs to know of a room."""
     senders: tuple[Peer, ...] = ()
-    if participant.role is Role.DECODE:
+    confirmed = False
+    if participant.role is Role.PREFILL:
+        confirmed = participant.epoch == epoch
+    else:
         known = room.senders_of(participant.worker_id)
         if all(sender.joined for sender in known):
-            senders = tuple(sender.peer for sender in known)
-    confirmed = participant.role is Role.PREFILL and participant.epoch == epoch
+            senders = tuple([sender.peer for sender in known])
     return RoomUpdate(
         room.room,
         participant.join_id,
@@ -57,8 +59,8 @@ def update_of(room: Room, participant: Participant, epoch: int) -> RoomUpdate:
         participant.poll,
         room.failure,
         senders,
-        room.revision,
         confirmed,
+        room.revision,
     )
 
 
@@ -66,7 +68,7 @@ def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Out
     """Adds what changed of one room; returns about how many bytes this takes."""
     size = 0
     if participant.role is Role.PREFILL:
-        offers = room.offers_to(worker.ref.worker_id)
+        offers = room.offers_to(participant)
         if offers != outbox.told_offers.get(room.room, []):
             outbox.told_offers[room.room] = offers
             if offers:
@@ -79,7 +81,7 @@ def _tell_room(room: Room, participant: Participant, worker: Worker, outbox: Out
         size += sum(ROOM_BYTES + GROUP_BYTES * len(held.groups) for held in participant.completions.values())
     update = update_of(room, participant, worker.ref.epoch)
     told = outbox.told_update.get(room.room)
-    if told is None or told._replace(revision=update.revision) != update:  # which other workers' progress moves too
+    if told is None or told[:-1] != update[:-1]:  # the revision moves with other workers' progress too
         outbox.told_update[room.room] = update
         news.updates.append(update)
         size += ROOM_BYTES + (CHARACTER_BYTES * len(update.failure.message) if update.failure is not None else 0)

@@ -1,8 +1,14 @@
 """A worker's part in a room."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kvservice.domain.types import Completion, Destination, Peer, Poll, Role
+
+# Shared, as what follows is replaced and never changed: a room that ended is remembered for long, by many.
+NOTHING_HELD: Mapping[str, Completion] = MappingProxyType({})
+NOBODY: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -20,12 +26,18 @@ class Participant:
     gone: bool = False
     peer_engine_id: str = ""
     destination: Destination | None = None
-    completions: dict[str, Completion] = field(default_factory=dict)  # of a receiver, by sender
-    granted: set[str] = field(default_factory=set)  # senders that may have been told a receiver's offer
+    granted: frozenset[str] = NOBODY  # senders that may have been told a receiver's offer
+    completions: Mapping[str, Completion] = field(default_factory=lambda: NOTHING_HELD)  # of a receiver, by sender
 
     @property
     def joined(self) -> bool:
         return self.join_id != 0
+
+    def over(self) -> None:
+        """The room has closed: lets go of what only an open one needs."""
+        self.destination = None
+        self.completions = NOTHING_HELD
+        self.granted = NOBODY
 
     @property
     def worker_id(self) -> str:

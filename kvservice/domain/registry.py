@@ -24,6 +24,7 @@ from kvservice.domain.types import (
     Rank,
     Registration,
     Role,
+    Side,
     Topology,
     WorkerRef,
 )
@@ -94,6 +95,14 @@ class Engine:
     topology: Topology
     workers: dict[Rank, Worker] = field(default_factory=dict)
     generation: int = 0  # another one whenever a worker comes or goes, never that of a former engine of this name
+    _sides: dict[int | None, Side] = field(default_factory=dict)
+
+    def side(self, dp_rank: int | None) -> Side:
+        """The engine as a side of rooms, which share it."""
+        side = self._sides.get(dp_rank)
+        if side is None:
+            side = self._sides[dp_rank] = Side(self.engine_id, dp_rank)
+        return side
 
     @property
     def ready(self) -> bool:

@@ -26,7 +26,7 @@ class Telling:
         """A new stream: all that the worker must know, as of a revision."""
         worker.outbox = Outbox()
         for (room, join_id), (poll, failure) in worker.instance.ends():
-            update = RoomUpdate(room, join_id, poll, None, failure, (), revision, False)
+            update = RoomUpdate(room, join_id, poll, None, failure, (), False, revision)
             worker.outbox.strangers[room, join_id] = update
         worker.outbox.rooms.update(dict.fromkeys(worker.instance.joins))
         for key in self._ledger.released_by(worker.peer.instance_id):

@@ -4,12 +4,13 @@ Polls only move forward. Whatever ends a room early only *asks* it to end: each 
 arrived and answers once, so that a sender killed after its last write loses nothing and no verdict ever flips.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 from kvservice.domain.errors import JoinConflict, RoomReused
 from kvservice.domain.layout import uncovered
-from kvservice.domain.links import Wiring
+from kvservice.domain.links import Wiring, wiring_of
 from kvservice.domain.participant import Participant
 from kvservice.domain.types import (
     Completion,
@@ -26,6 +27,9 @@ from kvservice.domain.types import (
     Timeouts,
 )
 
+UNLINKED = wiring_of(())
+_by_role = attrgetter("role")
+
 
 class Room:
     """A transfer, from its first join until it is forgotten."""
@@ -38,7 +42,8 @@ class Room:
         self.changed = True  # since the control plane last looked
         self.poll = Poll.BOOTSTRAPPING
         self.failure: Failure | None = None
-        self.sides: dict[Role, Side] = {}
+        self.prefill: Side | None = None
+        self.decode: Side | None = None
         self.participants: dict[str, Participant] = {}
         self.tokens = 0
         self.request_id = ""
@@ -46,9 +51,7 @@ class Room:
         self.linked = False
         self.closed_at: float | None = None
         self.dropped = 0  # reports, completions and cleanups of other joins
-        self._senders_of: dict[str, list[Participant]] = {}
-        self._receivers_of: dict[str, list[Participant]] = {}
-        self._moved: Mapping[tuple[str, str], frozenset[str]] = {}  # groups that move, by sender and receiver
+        self._wiring = UNLINKED  # who feeds whom: shared with all rooms between the same replicas
         self._touched: dict[Participant, None] = {}  # who may have to be told something, in order
         self._ungranted = False  # some sender may have become free to write
         self._timeouts = timeouts
@@ -59,7 +62,7 @@ class Room:
     # --- joining ---
 
     def join(self, peer: Peer, epoch: int, role: Role, join: Join, now: float) -> None:
-        """Enters a worker, or repeats its entry. Raises RoomReused, JoinConflict."""
+        """Enters a worker, or repeats its entry; to be settled then. Raises RoomReused, JoinConflict."""
         participant = self._participant(peer, role, now)
         if participant.joined:
             self._repeat(participant, peer, join)
@@ -70,9 +73,8 @@ class Room:
             participant.destination = join.destination
             self.tokens = self.tokens or join.destination.tokens
             self._mark(participant, now)
-            self._touched |= dict.fromkeys(self.senders_of(peer.worker_id))
+            self._touch(self.senders_of(peer.worker_id))
             self._ungranted = True
-        self.settle(now)
 
     def _participant(self, peer: Peer, role: Role, now: float) -> Participant:
         participant = self.participants.get(peer.worker_id)
@@ -98,7 +100,7 @@ class Room:
         if participant.role is Role.DECODE and self.ending:
             participant.poll = Poll.FAILED
         self._mark(participant, now)
-        self._touched |= dict.fromkeys(self.receivers_of(peer.worker_id))
+        self._touch(self.receivers_of(peer.worker_id))
         self._ungranted = True
 
     def _repeat(self, participant: Participant, peer: Peer, join: Join) -> None:
@@ -144,17 +146,37 @@ class Room:
         self.changed = True
 
     def link(self, wiring: Wiring, now: float) -> None:
-        """The pairs are known: each worker named is awaited."""
-        senders = {name: self._participant(Peer(name, ""), Role.PREFILL, now) for name in wiring.receivers_of}
-        receivers = {name: self._participant(Peer(name, ""), Role.DECODE, now) for name in wiring.senders_of}
-        self._senders_of = {name: [senders[each] for each in of] for name, of in wiring.senders_of.items()}
-        self._receivers_of = {name: [receivers[each] for each in of] for name, of in wiring.receivers_of.items()}
-        self._moved = wiring.moved
+        """The pairs are known: each worker named is awaited. To be settled then."""
+        for role, names in ((Role.PREFILL, wiring.receivers_of), (Role.DECODE, wiring.senders_of)):
+            for name in names:
+                if name not in self.participants:
+                    self.participants[name] = Participant(Peer(name, ""), role, now)
+        self._wiring = wiring
         self.linked = self._ungranted = True
         self._touch_all()
-        self.settle(now)
 
     # --- what is known ---
+
+    def side(self, role: Role) -> Side | None:
+        """One side; None until known."""
+        return self.prefill if role is Role.PREFILL else self.decode
+
+    def settle_side(self, role: Role, side: Side) -> None:
+        """A side is known, or known better."""
+        if role is Role.PREFILL:
+            self.prefill = side
+        else:
+            self.decode = side
+
+    @property
+    def sides(self) -> dict[Role, Side]:
+        """The sides that are known."""
+        return {role: side for role in Role if (side := self.side(role)) is not None}
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Ids of the engines that are known."""
+        return tuple(side.engine_id for side in self.sides.values())
 
     @property
     def ending(self) -> bool:
@@ -169,22 +191,28 @@ class Room:
     def receivers(self) -> Iterator[Participant]:
         return (participant for participant in self.participants.values() if participant.role is Role.DECODE)
 
-    def senders_of(self, receiver: str) -> Sequence[Participant]:
+    def senders_of(self, receiver: str) -> list[Participant]:
         """Senders that feed a receiver; empty until linked."""
-        return self._senders_of.get(receiver, ())
+        return [self.participants[name] for name in self._wiring.senders_of.get(receiver, ())]
 
-    def receivers_of(self, sender: str) -> Sequence[Participant]:
+    def receivers_of(self, sender: str) -> list[Participant]:
         """Receivers that a sender feeds; empty until linked."""
-        return self._receivers_of.get(sender, ())
+        return [self.participants[name] for name in self._wiring.receivers_of.get(sender, ())]
 
-    def offers_to(self, sender: str) -> list[Offer]:
+    def offers_to(self, sender: Participant) -> list[Offer]:
         """Offers that a joined sender may serve; none once the room is asked to end."""
-        if self.ending or not self.participants[sender].joined:
+        if self.ending or not sender.join_id:
             return []
+        offering = [
+            (receiver.destination, (receiver.peer, receiver.join_id))
+            for receiver in self.receivers_of(sender.worker_id)
+            if receiver.destination is not None and not receiver.released
+        ]
+        if len(offering) == 1:  # most often; to hash a long destination takes a while
+            return [Offer((receiver,), destination) for destination, receiver in offering]
         offers: dict[Destination, list[tuple[Peer, int]]] = {}
-        for receiver in self.receivers_of(sender):
-            if receiver.destination is not None and not receiver.released:
-                offers.setdefault(receiver.destination, []).append((receiver.peer, receiver.join_id))
+        for destination, receiver in offering:
+            offers.setdefault(destination, []).append(receiver)
         return [Offer(tuple(receivers), destination) for destination, receivers in offers.items()]
 
     def take_grants(self) -> list[tuple[Participant, Participant]]:
@@ -198,7 +226,7 @@ class Room:
                 continue
             for sender in self.senders_of(receiver.worker_id):
                 if sender.joined and not sender.released and sender.worker_id not in receiver.granted:
-                    receiver.granted.add(sender.worker_id)
+                    receiver.granted |= {sender.worker_id}
                     grants.append((receiver, sender))
         return grants
 
@@ -206,7 +234,7 @@ class Room:
         """Whom to tell what may have changed for them since the last call; senders first, they have work to do."""
         touched = [each for each in self._touched if each.join_id and not each.released]
         self._touched.clear()
-        touched.sort(key=_role)
+        touched.sort(key=_by_role)
         return touched
 
     # --- progress ---
@@ -234,7 +262,7 @@ class Room:
             participant.poll = Poll.TRANSFERRING
             self._phase_since = now
             self._mark(participant, now)
-            self._begun(participant, now)
+            self._begun(self.receivers_of(participant.worker_id), now)
         if progress.transferred_bytes > participant.transferred_bytes:
             participant.transferred_bytes = progress.transferred_bytes
             self._phase_since = now
@@ -244,7 +272,8 @@ class Room:
         """Keeps a completion that serves a receiver's present offer. True if it was news."""
         receiver = self.participants.get(completion.receiver)
         sender = self.participants.get(completion.sender)
-        if receiver is None or sender is None or sender not in self.senders_of(receiver.worker_id):
+        moved = self._wiring.moved.get((completion.sender, completion.receiver))
+        if receiver is None or sender is None or moved is None:
             self.dropped += 1
             return False
         if (completion.room, completion.offer_id, completion.sender_join_id) != (
@@ -262,45 +291,45 @@ class Room:
         elif held is not None:
             problem = "it differs from an earlier one"
         else:
-            moved = self._moved[sender.worker_id, receiver.worker_id]
             problem = uncovered(completion, receiver.destination, moved)
         if problem is not None:
             message = f"completion of {sender.worker_id} for {receiver.worker_id}: {problem}"
             self.ask(Failure(FailureReason.COMPLETION_MISMATCH, message, sender.worker_id), now)
             return False
-        receiver.completions[sender.worker_id] = completion
+        receiver.completions = {**receiver.completions, sender.worker_id: completion}
         self._mark(receiver, now)
         return True
 
     def _succeed(self, participant: Participant, now: float) -> None:
-        if participant.role is Role.DECODE:
-            senders = self.senders_of(participant.worker_id)
-            if not self._finish(participant, senders, (participant,), now):
-                return
+        if participant.role is Role.PREFILL:
+            self._sent(participant, now)
+            return
+        senders = self.senders_of(participant.worker_id)
+        if not participant.poll.final and senders and len(participant.completions) == len(senders):
+            self._finish(participant, participant.completions.values(), now)
+        if participant.poll is Poll.SUCCESS:
             for sender in senders:
-                self._finish(sender, (sender,), self.receivers_of(sender.worker_id), now)
-        else:
-            self._finish(participant, (participant,), self.receivers_of(participant.worker_id), now)
+                self._sent(sender, now)
 
-    def _finish(
-        self, who: Participant, senders: Sequence[Participant], receivers: Sequence[Participant], now: float
-    ) -> bool:
-        """Moves a participant to SUCCESS if each receiver holds a completion of each sender."""
-        if who.poll.final:
-            return who.poll is Poll.SUCCESS
-        held = [receiver.completions.get(sender.worker_id) for sender in senders for receiver in receivers]
-        if not held or None in held:
-            return False
-        who.poll = Poll.SUCCESS
-        who.transferred_bytes = sum(completion.bytes for completion in held if completion is not None)
+    def _sent(self, sender: Participant, now: float) -> None:
+        """Moves a sender to SUCCESS if each receiver that it feeds holds its completion."""
+        if sender.poll.final:
+            return
+        receivers = self.receivers_of(sender.worker_id)
+        held = [each.completions[sender.worker_id] for each in receivers if sender.worker_id in each.completions]
+        if held and len(held) == len(receivers):
+            self._finish(sender, held, now)
+            self._begun(receivers, now)
+
+    def _finish(self, participant: Participant, held: Iterable[Completion], now: float) -> None:
+        participant.poll = Poll.SUCCESS
+        participant.transferred_bytes = sum([completion.bytes for completion in held])
         self._phase_since = now
-        self._mark(who, now)
-        self._begun(who, now)
-        return True
+        self._mark(participant, now)
 
-    def _begun(self, sender: Participant, now: float) -> None:
+    def _begun(self, receivers: Iterable[Participant], now: float) -> None:
         """A sender moves pages, or has moved them all: its receivers are Transferring."""
-        for receiver in self.receivers_of(sender.worker_id):
+        for receiver in receivers:
             if receiver.poll is Poll.WAITING_FOR_INPUT and not self.ending:
                 receiver.poll = Poll.TRANSFERRING
                 self._mark(receiver, now)
@@ -360,8 +389,7 @@ class Room:
         self.closed_at = now
         self.changed = True
         for participant in self.participants.values():
-            participant.destination = None
-            participant.completions = {}
+            participant.over()
         return True
 
     def due(self) -> float | None:
@@ -462,7 +490,7 @@ class Room:
                 self._mark(participant, now)
         for sender in self.participants.values():
             if sender.role is Role.PREFILL and sender.poll in (Poll.TRANSFERRING, Poll.SUCCESS):
-                self._begun(sender, now)
+                self._begun(self.receivers_of(sender.worker_id), now)
 
     def _pass_on(self, poll: Poll, now: float) -> None:
         self.poll = poll
@@ -474,10 +502,9 @@ class Room:
         self._touched[participant] = None
         self.changed = True
 
+    def _touch(self, participants: Iterable[Participant]) -> None:
+        self._touched.update(dict.fromkeys(participants))
+
     def _touch_all(self) -> None:
-        self._touched |= dict.fromkeys(self.participants.values())
+        self._touch(self.participants.values())
         self.changed = True
-
-
-def _role(participant: Participant) -> Role:
-    return participant.role

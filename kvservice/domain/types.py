@@ -226,8 +226,8 @@ class RoomUpdate(NamedTuple):
     own_poll: Poll | None
     failure: Failure | None
     senders: tuple[Peer, ...]
-    revision: int
     confirmed: bool
+    revision: int  # the last: what goes before it is the news
 
 
 class PeerNews(IntEnum):
@@ -345,7 +345,7 @@ class BufferGroup:
         return min(region.item_count for part in self.parts for region in part.regions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # as above
 class Layout:
     """The memory that a worker lends to transfers."""
 
@@ -354,4 +354,8 @@ class Layout:
     scratch: Region | None
 
     def group(self, name: str) -> BufferGroup | None:
-        return next((group for group in self.groups if group.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, BufferGroup]:
+        return {group.name: group for group in self.groups}

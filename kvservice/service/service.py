@@ -21,6 +21,19 @@ from kvservice.service.watch import Watcher
 _log = logging.getLogger(__name__)
 
 
+class Changing:
+    """The one context of all calls that may change something: to make a generator for each takes too long."""
+
+    def __init__(self, service: "Service") -> None:
+        self._service = service
+
+    def __enter__(self) -> float:
+        return self._service.clock.now()
+
+    def __exit__(self, *raised: object) -> None:
+        self._service.changed()
+
+
 class Service:
     """All calls, for one event loop. `run` must be running beside them.
 
@@ -41,6 +54,7 @@ class Service:
         self._idle = asyncio.Event()
         self._alarm = asyncio.Event()
         self._alarm_due = 0.0
+        self._changing = Changing(self)
 
     # --- running ---
 
@@ -59,19 +73,19 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._alarm.wait(), self._alarm_due - self.clock.now())
 
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[float]:
-        """Gives the time to a call that may change something, and sees to who waits for that."""
-        try:
-            yield self.clock.now()
-        finally:
-            if self._published != self.control.changes.revision:
-                self._publish()
-            if self.control.draining and not self.control.open_rooms:
-                self._idle.set()
-            due = self.control.next_due()
-            if due is not None and due < self._alarm_due:
-                self._alarm.set()
+    def changing(self) -> "Changing":
+        """For a call that may change something: `with` gives it the time, and in the end sees to who waits for that."""
+        return self._changing
+
+    def changed(self) -> None:
+        """Sees to who waits for a change."""
+        if self._published != self.control.changes.revision:
+            self._publish()
+        if self.control.draining and not self.control.open_rooms:
+            self._idle.set()
+        due = self.control.next_due()
+        if due is not None and due < self._alarm_due:
+            self._alarm.set()
 
     def _publish(self) -> None:
         """Wakes those who watch what changed, and nobody else: a router may watch each of its rooms by itself."""
@@ -157,7 +171,7 @@ class Service:
                 (before is None or room.sequence < before)
                 and request_id in ("", room.request_id)
                 and (not polls or room.poll in polls)
-                and (not engine_id or any(side.engine_id == engine_id for side in room.sides.values()))
+                and (not engine_id or engine_id in room.engines)
             ):
                 yield room
 

@@ -1,7 +1,6 @@
 """One open stream of a worker, without its wire."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kvservice.domain.errors import Draining, SessionReplaced
@@ -35,14 +34,13 @@ class Session:
         if self._service.stopping:
             raise Draining("the server is shutting down")
 
-    @contextmanager
-    def batch(self, draining: bool | None) -> Iterator[None]:
-        """A batch has come, which renews the lease; its items are applied inside the block. Raises as `check`."""
+    def batch(self, draining: bool | None, apply: Callable[[], None]) -> None:
+        """A batch has come, which renews the lease; `apply` applies its items. Raises as `check`."""
         self.check()
         with self._service.changing() as self._now:
             self._control.caller(self.worker.ref, self._now)
             self._control.renew(self.worker, draining, self._now)
-            yield
+            apply()
 
     def join(self, join: Join) -> None:
         if not self.worker.instance.is_over((join.room, join.join_id)):

@@ -65,4 +65,4 @@ class Watcher:
     def _wanted(self, room: Room | Forgotten) -> bool:
         if self.rooms and room.room not in self.rooms:
             return False
-        return not self._engine_id or any(side.engine_id == self._engine_id for side in room.sides.values())
+        return not self._engine_id or self._engine_id in room.engines

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from kvtransfer import v1 as pb
@@ -71,12 +72,14 @@ class SessionStream:
             raise InvalidField("batch", f"must be {self._applied + 1}", request.batch)
         items = len(request.joins) + len(request.progress) + len(request.cleanups)
         convert.at_most(items, MAX_ITEMS, "joins, progress and cleanups")
-        session, kind = self._session, pb.ItemError
-        with session.batch(convert.draining(request)):
-            self._each(request.joins, lambda item: session.join(convert.join(item)), kind.KIND_JOIN)
-            self._each(request.progress, lambda item: session.report(convert.progress(item)), kind.KIND_PROGRESS)
-            self._each(request.cleanups, lambda item: session.cleanup(convert.cleanup_item(item)), kind.KIND_CLEANUP)
+        self._session.batch(convert.draining(request), partial(self._apply_items, request))
         self._applied = request.batch
+
+    def _apply_items(self, request: pb.SessionRequest) -> None:
+        session, kind = self._session, pb.ItemError
+        self._each(request.joins, lambda item: session.join(convert.join(item)), kind.KIND_JOIN)
+        self._each(request.progress, lambda item: session.report(convert.progress(item)), kind.KIND_PROGRESS)
+        self._each(request.cleanups, lambda item: session.cleanup(convert.cleanup_item(item)), kind.KIND_CLEANUP)
 
     def _each(self, items: Iterable[Item], apply: Callable[[Item], None], kind: pb.ItemError.Kind) -> None:
         """A bad item never fails the others."""

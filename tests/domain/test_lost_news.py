@@ -286,7 +286,7 @@ class Life:
                 continue  # nothing more can come of it
             if told is None or told._replace(revision=0) != wanted._replace(revision=0):
                 losses.append(f"{name} was told {told} of {wanted}")
-            offers = room.offers_to(name) if participant.role is Role.PREFILL else []
+            offers = room.offers_to(participant) if participant.role is Role.PREFILL else []
             if offers and process.offers.get(join.room) != offers:
                 losses.append(f"{name} was told {process.offers.get(join.room)} of the offers {offers}")
             if not participant.poll.final and process.completions.get(join.room, {}) != participant.completions:
