@@ -82,14 +82,17 @@ def verdicts(lines: Sequence[Line]) -> Report:
 def _transfer() -> Iterator[Line]:
     shapes = [shape for each in (SMALL_PIECES, LARGE_PIECES) for shape in (each, each.best())]
     for row in transfer.measure([(shape, [scattered(shape)]) for shape in shapes], rounds=7).rows:
-        yield Line(
-            "transfer", f"{row['shape']}, {row['pool']}: room / raw NIXL", _of(row, "room_to_raw"), at_least=0.95
-        )
+        line = partial(Line, "transfer")
+        shape = f"{row['shape']}, {row['pool']}"
+        yield line(f"{shape}: write / raw NIXL", _of(row, "write_to_raw"))
+        yield line(f"{shape}: awaited room / raw NIXL", _of(row, "awaited_to_raw"), at_least=0.95)
+        yield line(f"{shape}: room from its joins on / raw NIXL", _of(row, "room_to_raw"))
 
 
 def _rooms() -> Iterator[Line]:
     alone, *_ = rooms.measure(rooms.SHAPES[:1], rounds=5).rows
     yield Line("rooms", "one page, 1x1, one at a time: p50 / floor", _of(alone, "p50_to_floor"), at_most=2.5)
+    yield Line("rooms", "the same to its floor at the rooms' pace", _of(alone, "p50_to_paced_floor"))
 
 
 def _saturated() -> Iterator[Line]:

@@ -66,24 +66,28 @@ class Floor:
         return self.stream + self.write + self.notification
 
 
-def measure(pair: Pair, echo: Child, count: int) -> Floor:
-    """Each part so many times, while no room is open."""
-    trips = asyncio.run(_round_trips(echo.call("address"), count))
+def measure(pair: Pair, echo: Child, count: int, pause_s: float = 0.0) -> Floor:
+    """Each part so many times, while no room is open; with a pause before each, as between parts of single rooms."""
+    trips = asyncio.run(_round_trips(echo.call("address"), count, pause_s))
     pair.decode.call("raw.attend")
-    spans = [pair.prefill.call("raw.write_prepared", [0], [0]) for _ in range(count)]
+    spans = []
+    for _ in range(count):
+        time.sleep(pause_s)
+        spans.append(pair.prefill.call("raw.write_prepared", [0], [0]))
     pair.decode.call("raw.leave")
     writes = [ended - began for began, ended in spans]
     pair.decode.begin("raw.pong", count)
-    pings = pair.prefill.call("raw.ping", count)
+    pings = pair.prefill.call("raw.ping", count, pause_s)
     pair.decode.end()
     return Floor(statistics.median(trips), statistics.median(writes), statistics.median(pings))
 
 
-async def _round_trips(address: str, count: int) -> list[float]:
+async def _round_trips(address: str, count: int, pause_s: float) -> list[float]:
     took = []
     async with grpc.aio.insecure_channel(address) as channel:
         call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(METHOD)()
         for _ in range(count + 10):
+            await asyncio.sleep(pause_s)
             began = time.perf_counter()
             await call.write(MESSAGE)
             await call.read()

@@ -58,6 +58,20 @@ class Pair:
         together((*self.prefills, *self.decodes), "finish")
         return [overall([spans[room] for spans in received]) for room in received[0]]
 
+    def awaited_transfer(self, sources: Pages, targets: Pages) -> Span:
+        """A room whose receivers have offered, and whose senders have joined, before any page is ready.
+
+        From the moment when the first sender is given its pages to the last receiver's Success.
+        """
+        (room,) = self.numbers(1)
+        together(self.decodes, "offer", {room: targets})
+        for decode in self.decodes:
+            decode.begin("arrived", room)
+        began = together(self.prefills, "send_awaited", room, sources)
+        ended = [decode.end() for decode in self.decodes]
+        together((*self.prefills, *self.decodes), "finish")
+        return min(began), max(ended)
+
     def meet_raw(self) -> None:
         """Connects the raw agents of the processes, rank by rank."""
         both = (*self.prefills, *self.decodes)

@@ -128,10 +128,11 @@ class RawAgent:
 
     # --- notifications ---
 
-    def ping(self, count: int) -> list[float]:
+    def ping(self, count: int, pause_s: float = 0.0) -> list[float]:
         """Seconds one way, half of there and back, of each of `count` notifications to a peer that answers them."""
         took = []
         for _ in range(count):
+            time.sleep(pause_s)
             began = time.perf_counter()
             self._nixl.send_notif(self._peer.name, b"ping")
             while not self._nixl.get_new_notifs():

@@ -20,8 +20,10 @@ COLUMNS = (
     Column("memcpy_gb_s", "memcpy GB/s", 1),
     Column("raw_gb_s", "raw GB/s", 1),
     Column("write_gb_s", "write GB/s", 1),
+    Column("awaited_gb_s", "awaited GB/s", 1),
     Column("room_gb_s", "room GB/s", 1),
     Column("write_to_raw", "write / raw"),
+    Column("awaited_to_raw", "awaited / raw"),
     Column("room_to_raw", "room / raw"),
     Column("room_to_memcpy", "room / memcpy"),
     Column("room_less_write_ms", "room - write, ms"),
@@ -29,7 +31,8 @@ COLUMNS = (
 NOTES = (
     "Medians, with quartiles; ratios are of speeds within one round, in which the order changes from round to round.",
     "room: from the receiver's join to its Success, by KVManager in two processes; the sender had joined and sent.",
-    "write: of the same rooms, from the making of the first NIXL handle to the end of the last.",
+    "awaited: of rooms that both sides had joined before, from send() to Success: what a first token waits for when",
+    "prefill is over. write: of the first kind, from the making of the first NIXL handle to the end of the last.",
     "raw: NIXL alone between the same processes and pages: the better of prepared lists by index, and of",
     "initialize_xfer over descriptors merged beforehand. Page-major: a page is one descriptor.",
     "memcpy: one contiguous copy of as many bytes within one process. Every byte of every transfer was checked.",
@@ -118,7 +121,10 @@ def _seconds(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
         seconds.note("room", span)
         seconds.note("write", overall([(began[0], ended[-1]) for began, ended in together(pair.prefills, "writes")]))
 
-    moves = [raw("write_prepared"), raw("write_listed"), room]
+    def awaited() -> None:
+        seconds.note("awaited", pair.awaited_transfer(pages.sources, pages.targets))
+
+    moves = [raw("write_prepared"), raw("write_listed"), room, awaited]
     for number in range(rounds + 1):
         if number == 1:
             seconds.by.clear()  # the first round only warms up
@@ -134,7 +140,7 @@ def _seconds(pair: Pair, pages: PageLists, rounds: int) -> Seconds:
 
 def _row(shape: Shape, pages: PageLists, seconds: Seconds) -> dict[str, object]:
     raw_by = min(("write_prepared", "write_listed"), key=lambda name: Spread.of(seconds.by[name]).median)
-    took = {name: seconds.by[name] for name in ("memcpy", "write", "room")} | {"raw": seconds.by[raw_by]}
+    took = {name: seconds.by[name] for name in ("memcpy", "write", "awaited", "room")} | {"raw": seconds.by[raw_by]}
     nbytes, descriptors = shape.nbytes * shape.ranks, shape.descriptors * shape.ranks
 
     def speed(name: str) -> Spread:
@@ -153,6 +159,7 @@ def _row(shape: Shape, pages: PageLists, seconds: Seconds) -> dict[str, object]:
         "raw_by": {"write_prepared": "prepared", "write_listed": "initialize_xfer"}[raw_by],
         **{f"{name}_gb_s": speed(name) for name in took},
         "write_to_raw": ratio("write", "raw"),
+        "awaited_to_raw": ratio("awaited", "raw"),
         "room_to_raw": ratio("room", "raw"),
         "room_to_memcpy": ratio("room", "memcpy"),
         "room_less_write_ms": Spread.of(

@@ -56,10 +56,31 @@ class Worker:
     def send(self, pages: Mapping[int, Sequence[int]]) -> None:
         """Joins rooms, and hands over all pages of each."""
         for room, indices in pages.items():
-            senders = [manager.sender(room, len(indices) * PAGE_TOKENS) for manager in self._managers]
-            for sender in senders:
+            for sender in self._join(room, indices):
                 sender.send({"kv": indices}, last=True)
-            self._open[room] = list(senders)
+
+    def _join(self, room: int, pages: Sequence[int]) -> list[KVSender]:
+        senders = [manager.sender(room, len(pages) * PAGE_TOKENS) for manager in self._managers]
+        self._open[room] = list(senders)
+        return senders
+
+    def send_awaited(self, room: int, pages: Sequence[int]) -> float:
+        """Joins a room and, once its offers are there, hands over all pages: when that began."""
+        senders = self._join(room, pages)
+        until = time.monotonic() + ROOM_TIMEOUT_S
+        while any(sender.poll() is not KVPoll.WAITING_FOR_INPUT for sender in senders):
+            _check(until, f"room {room} was not offered")
+        began = time.monotonic()
+        for sender in senders:
+            sender.send({"kv": pages}, last=True)
+        return began
+
+    def arrived(self, room: int) -> float:
+        """Waits for the end of a room that was offered: when it came."""
+        until = time.monotonic() + ROOM_TIMEOUT_S
+        while not self._ended(room):
+            _check(until, f"room {room} did not end")
+        return time.monotonic()
 
     def receive(self, pages: Mapping[int, Sequence[int]], in_flight: int) -> dict[int, Span]:
         """Joins rooms, so many at a time. Of each, when its first rank joined and when its last had its Success."""

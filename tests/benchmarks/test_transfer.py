@@ -29,6 +29,8 @@ def test_each_case_gets_a_row_with_its_speeds_and_ratios() -> None:
         # A room contains its write, and the write what raw NIXL has to do too, but for noise.
         assert 0 < row["room_gb_s"]["median"] < row["write_gb_s"]["median"]
         assert 0 < row["room_to_raw"]["median"] < 1
+        # What was joined before need not be joined while somebody waits.
+        assert row["room_gb_s"]["median"] < row["awaited_gb_s"]["median"] < row["write_gb_s"]["median"]
 
 
 def test_a_page_that_does_not_hold_what_was_sent_ends_the_benchmark() -> None:

@@ -17,6 +17,7 @@ from kvtransfer.actions import (
     Outcome,
     Pace,
     Post,
+    completion_notification,
 )
 from kvtransfer.pacing import CLOSELY
 
@@ -134,9 +135,7 @@ class Mover:
                     run.stop(Outcome.CANCELLED, "")
                     self._end_if_over(run)
             case Notify():
-                peer = self._peers.get(action.instance_id)
-                if peer is not None and peer.ready:
-                    self._fabric.notify(self._process, action.instance_id, action.payload)
+                self._notify(action.instance_id, action.payload)
             case Pace():
                 self._busy = action.pause == CLOSELY
             case Drain():
@@ -167,6 +166,11 @@ class Mover:
         peer.ready = True
         self._process.core.peer_ready(instance_id, LinkStats("sim", 1e9, {}))
         self._step_all(instance_id)
+
+    def _notify(self, instance_id: str, payload: bytes) -> None:
+        peer = self._peers.get(instance_id)
+        if peer is not None and peer.ready:
+            self._fabric.notify(self._process, instance_id, payload)
 
     def _drop(self, instance_id: str) -> None:
         if self._peers.pop(instance_id, None) is None:
@@ -269,5 +273,8 @@ class Mover:
         if run.end is None or run.flights or run.handing_over:
             return
         del self._runs[run.post.post_id]
+        if run.end is Outcome.DONE and run.post.completion is not None:
+            run.post.completion.bytes += run.moved
+            self._notify(run.post.receiver, completion_notification(run.post.completion))
         self._world.seen[f"post {run.end.name}"] += 1
         self._process.core.post_ended(run.post.post_id, run.end, run.moved, run.error, run.disconnected)

@@ -81,6 +81,9 @@ class Post:
     ready: object | None
     """When the items may be read: a CUDA event (has `.query() -> bool`), a callable that returns a bool, or None: now.
     Asked in the mover's turns until it is true, on a thread of the worker's; must not block."""
+    completion: pb.Completion | None = None
+    """What the receiver is to hear as soon as every byte is written, and before `post_ended`: the post is the last that
+    it waits for. Its `bytes` are raised by those of the post."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,11 @@ class Pace:
     """How closely to watch for notifications: seconds between two looks, while nothing else is going on."""
 
     pause: float
+
+
+def completion_notification(completion: pb.Completion) -> bytes:
+    """The payload that tells a receiver of it."""
+    return NOTIFICATION_PREFIX + pb.Notification(completion=completion).SerializeToString()
 
 
 Action = AddPeer | DropPeer | Post | Cancel | Notify | Drain | Pace

@@ -212,7 +212,6 @@ class Mover:
             self._turn_lock.release()
 
     def _turn(self, agent: NixlAgent) -> None:
-        self._read_notifications(agent)
         self._take_actions(agent)
         now = time.monotonic()
         for peer in list(self._peers.values()):
@@ -224,6 +223,8 @@ class Mover:
         for run in list(self._posts.values()):
             if run.step(self._peers.get(run.post.receiver), now, self._events):
                 del self._posts[run.post.post_id]
+                self._sent_at = now if run.post.completion else self._sent_at
+        self._read_notifications(agent)
         self._take_actions(agent)  # which came of it: a Completion is not to wait for the next turn
         self._due_s = self._next_turn_s()
 

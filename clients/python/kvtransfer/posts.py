@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from kvtransfer.actions import MoverEvents, Outcome, Post
+from kvtransfer.actions import MoverEvents, Outcome, Post, completion_notification
 from kvtransfer.connection import Connection
 from kvtransfer.errors import InvalidField
 from kvtransfer.nixl_agent import Handle, is_disconnect
@@ -70,6 +70,9 @@ class PostRun:
                 self._told_at = now
                 events.post_progress(self.post.post_id, self.moved)
             return False
+        if self._end is Outcome.DONE and self.post.completion is not None and peer is not None:
+            self.post.completion.bytes += self.moved
+            peer.notify(completion_notification(self.post.completion))
         events.post_ended(self.post.post_id, self._end, self.moved, self._error, self._disconnected)
         return True
 

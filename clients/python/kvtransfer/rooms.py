@@ -13,13 +13,13 @@ from google.protobuf.message import DecodeError
 
 from kvtransfer import v1 as pb
 from kvtransfer.actions import (
-    NOTIFICATION_PREFIX,
     Action,
     Cancel,
     Drain,
     Notify,
     Outcome,
     Post,
+    completion_notification,
 )
 from kvtransfer.counters import Counters
 from kvtransfer.fence import Fence
@@ -392,20 +392,26 @@ class Rooms:
             self.outgoing.progress(room.key, urgent=False)
 
     def _post(self, room: SenderRoom, target: Target, number: int) -> None:
+        last = room.ends_with(target, number)
+        target.completion = room.completion(target, self.worker_id, self._memory) if last else None
+        items, ready = room.items(target, number, self._memory), room.chunks[number].ready
         self._next_post += 1
         room.posts[self._next_post] = (target, number)
         self._posts[self._next_post] = room
-        items = room.items(target, number, self._memory)
-        self._actions.append(Post(self._next_post, target.receiver.instance_id, items, room.chunks[number].ready))
+        self._actions.append(Post(self._next_post, target.receiver.instance_id, items, ready, target.completion))
 
     def _complete_if_served(self, room: SenderRoom) -> None:
-        if room.poll.final or room.ending or not all(room.served(target) for target in room.targets.values()):
+        """Success, once everything is written; the receivers hear of it, if they have not."""
+        told = any(target.completion is not None for target in room.targets.values())
+        if room.poll.final or (room.ending and not told):
+            return
+        if not all(room.served(target) for target in room.targets.values()):
             return
         for target in room.targets.values():
-            completion = room.completion(target, self.worker_id, self._memory)
+            completion = target.completion or room.completion(target, self.worker_id, self._memory)
             room.completions.append(completion)
-            payload = NOTIFICATION_PREFIX + pb.Notification(completion=completion).SerializeToString()
-            self._actions.append(Notify(target.receiver.instance_id, payload))
+            if target.completion is None:
+                self._actions.append(Notify(target.receiver.instance_id, completion_notification(completion)))
         room.advance(KVPoll.SUCCESS)
         self.outgoing.progress(room.key)  # the notification is faster, and what is held back leaves with others
 

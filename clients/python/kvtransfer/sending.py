@@ -37,6 +37,8 @@ class Target:
     """Chunks written."""
     moved: int = 0
     """Bytes written."""
+    completion: pb.Completion | None = None
+    """Goes along with the last post, so that the receiver hears of it without a detour."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,6 +190,11 @@ class SenderRoom(WorkerRoom):
     def served(self, target: Target) -> bool:
         """Everything is written to a target."""
         return self.complete and target.done == len(self.chunks)
+
+    def ends_with(self, target: Target, number: int) -> bool:
+        """Whether nothing is left to write, to any target, once a chunk is written to this one."""
+        alone = len(self.targets) == 1 and not self.posts
+        return alone and self.complete and number == len(self.chunks) - 1 and target.done == number
 
     def completion(self, target: Target, worker_id: str, memory: LocalMemory) -> pb.Completion:
         """What was written to a target, which is its whole offer."""
