@@ -200,3 +200,25 @@ def test_a_notification_to_a_stranger_is_dropped(pair: tuple[Worker, Worker]) ->
     sender.call("submit", Notify("nobody", NOTIFICATION_PREFIX + b"x"))
     sender.call("submit", Drain(8))
     sender.wait("drained", 8)
+
+
+def test_a_last_post_tells_its_receiver_once_every_byte_is_written_and_else_never(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    items = contiguous(GROUPS[0], 3, seed=0)
+    before = receiver.call("snapshot")
+
+    def last(room: int) -> int:
+        post_id = sender.next_post()
+        completion = pb.Completion(room=room, sender="s", bytes=1000)  # an earlier post's
+        sender.call("submit", Post(post_id, receiver.name, (items,), None, completion))
+        return post_id
+
+    sender.call("refuse_at_piece", 1)
+    refused = last(1)
+    assert sender.wait("post_ended", refused).args[1] is Outcome.CANCELLED
+    sender.call("refuse_at_piece", None)
+    written = last(2)
+    moved = sender.wait("post_ended", written).args[2]
+    heard = pb.Notification.FromString(receiver.wait("notified").args[1])
+    assert heard.completion == pb.Completion(room=2, sender="s", bytes=1000 + moved)
+    expect_moved(sender, receiver, before, [items])
