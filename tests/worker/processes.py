@@ -11,10 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
+from unittest.mock import patch
 
 from kvtransfer import v1 as pb
 from kvtransfer.actions import Action, AddPeer, Cancel, LinkStats, Outcome, Post
 from kvtransfer.mover import Mover
+from kvtransfer.nixl_agent import NixlAgent
 
 from .pools import Bytes, GroupSpec, Pool, build, describe, link
 
@@ -108,6 +110,21 @@ class InProcess:
         self.mover.look()
         while self.recorder.notifications < notifications and time.monotonic() < deadline:
             self.mover.look()
+
+    def look_often(self, times: int) -> tuple[int, float]:
+        """How many of so many looks asked NIXL, and how many seconds they took together."""
+        looks, look = 0, NixlAgent.notifications
+
+        def counted(agent: NixlAgent) -> dict[str, list[bytes]]:
+            nonlocal looks
+            looks += threading.current_thread() is threading.main_thread()
+            return look(agent)
+
+        with patch.object(NixlAgent, "notifications", counted):
+            began = time.monotonic()
+            for _ in range(times):
+                self.mover.look()
+            return looks, time.monotonic() - began
 
     def look_while_alive(self) -> None:
         """The main thread looks until the mover has ended."""

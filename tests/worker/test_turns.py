@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.actions import NOTIFICATION_PREFIX, Items, Notify, Outcome, Post
+from kvtransfer.pacing import CLOSELY
 
 from .pools import GroupSpec, PartSpec, copy_by_token
 from .processes import Worker, connect, running
@@ -64,6 +65,12 @@ def test_who_looks_is_told_what_has_arrived(pair: tuple[Worker, Worker]) -> None
         if threads[-COUNT:].count("MainThread") >= MOST:
             return
     pytest.fail("the mover's thread was nearly always first")
+
+
+def test_many_looks_in_a_row_ask_nixl_now_and_then(pair: tuple[Worker, Worker]) -> None:
+    _, receiver = pair
+    looks, seconds = receiver.call("look_often", 1000)
+    assert 1 <= looks <= seconds / CLOSELY + 1
 
 
 def test_nobody_waits_for_anothers_turn(pair: tuple[Worker, Worker]) -> None:

@@ -138,9 +138,13 @@ class Mover:
     def look(self) -> None:
         """Deliver notifications that have arrived, on the calling thread, unless another has the turn.
 
-        As long as somebody looks often, the mover's thread does so seldom. Not to be called inside an event.
+        Nothing if the last look was a moment ago: whoever polls a thousand rooms looks once or twice. As long as somebody
+        looks often, the mover's thread does so seldom. Not to be called inside an event.
         """
-        self._looked_at = time.monotonic()
+        now = time.monotonic()
+        if now - self._looked_at < CLOSELY:
+            return
+        self._looked_at = now
         self._try_turn(self._read_notifications)
         if self._actions or self._error:
             self._rouse()
