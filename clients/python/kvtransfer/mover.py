@@ -138,8 +138,8 @@ class Mover:
     def look(self) -> None:
         """Deliver notifications that have arrived, on the calling thread, unless another has the turn.
 
-        Nothing if the last look was a moment ago: whoever polls many rooms looks once or twice. As long as somebody looks
-        often, the mover's thread does so seldom. Not to be called inside an event.
+        Nothing if the last look was a moment ago: whoever polls many rooms looks once or twice. As long as somebody
+        looks often, the mover's thread does so seldom. Not to be called inside an event.
         """
         now = time.monotonic()
         if now - self._looked_at < CLOSELY:
