@@ -9,6 +9,7 @@ import sys
 from kvtransfer._version import __version__
 
 from kvservice.config import Config, parse
+from kvservice.service import garbage
 from kvservice.transport.server import AddressTaken, Server
 
 
@@ -28,8 +29,10 @@ async def _serve(config: Config) -> None:
     server = Server(config)
     port = await server.start()
     print(f"kvservice listening on {server.host}:{port}", flush=True)
+    searching = asyncio.create_task(garbage.search_while_still(lambda: server.service.control.changes.revision))
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     await told_to_stop.wait()
     await server.stop()
+    searching.cancel()

@@ -20,6 +20,8 @@ M = TypeVar("M", bound=Message)
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
+Trailers = tuple[tuple[str, str | bytes], ...]
+
 # UNAVAILABLE is worth retrying where nobody answered, and not where somebody said that he is leaving.
 _NO_RETRY = ("grpc-retry-pushback-ms", "-1")
 
@@ -81,7 +83,7 @@ def _unary_stream(call: Callable[[Any, Stream], Awaitable[None]], request_type: 
         try:
             await call(request_type.FromString(raw), Stream(context, request_type))
         except Exception as error:  # noqa: BLE001 - the boundary
-            await _abort(context, error)
+            _end(context, error)
 
     return handle
 
@@ -91,7 +93,7 @@ def _stream_stream(call: Callable[[Stream], Awaitable[None]], request_type: type
         try:
             await call(Stream(context, request_type))
         except Exception as error:  # noqa: BLE001 - the boundary
-            await _abort(context, error)
+            _end(context, error)
 
     return handle
 
@@ -104,6 +106,19 @@ def _encode(message: Message) -> bytes:
 
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
+    code, message, trailers = _outcome(error)
+    await context.abort(code, message, trailers)
+
+
+def _end(context: Context, error: Exception) -> None:
+    """Of a stream: by `abort` gRPC would keep all that the stream had in a cycle, and streams grow old."""
+    code, message, trailers = _outcome(error)
+    context.set_code(code)
+    context.set_details(message)
+    context.set_trailing_metadata(trailers)
+
+
+def _outcome(error: Exception) -> tuple[grpc.StatusCode, str, Trailers]:
     status = internal()
     if isinstance(error, DomainError):
         status = status_of(error)
@@ -111,7 +126,7 @@ async def _abort(context: Context, error: Exception) -> NoReturn:
         _log.warning("a message could not be decoded: %s", error)
     else:
         _log.error("a call failed", exc_info=error)
-    trailers = [("grpc-status-details-bin", status.SerializeToString())]
+    trailers: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status.SerializeToString())]
     if isinstance(error, Draining):
         trailers.append(_NO_RETRY)
-    await context.abort(_CODES[status.code], status.message, tuple(trailers))
+    return _CODES[status.code], status.message, tuple(trailers)

@@ -50,6 +50,7 @@ class SessionStream:
             reader.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await reader
+            del reader  # what it raised knows this frame, which would know it
 
     # --- batches ---
 
