@@ -34,6 +34,7 @@ from kvtransfer.nixl_agent import NixlAgent, make_sleeps_short
 from kvtransfer.pacing import CLOSELY, OFTEN, SELDOM
 from kvtransfer.peers import Peer
 from kvtransfer.posts import PostRun
+from kvtransfer.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -80,13 +81,7 @@ class Mover:
         """When what is still in flight is given up, by `time.monotonic`; None while the mover is not being closed."""
         self._thread = threading.Thread(target=self._run, name=f"kvtransfer-mover-{instance_id[:8]}", daemon=True)
         self._metadata: Future[bytes] = Future()
-        self._turn_lock = threading.Lock()
-        """Who holds it has the turn. Taken for good by the end of the mover, and until there is an agent."""
-        self._turn_lock.acquire()
-        self._turner = 0
-        """The thread that has the turn."""
-        self._error: BaseException | None = None
-        """What ended the mover, if something did."""
+        self._turns = Turns()
         self._ended = False
         # Of the turn from here on.
         self._agent: NixlAgent
@@ -125,14 +120,14 @@ class Mover:
     @property
     def has_turn(self) -> bool:
         """Whether the calling thread has the turn: inside an event, or a signal's handler that came in the midst."""
-        return self._turner == threading.get_ident()
+        return self._turns.mine
 
     def lend(self) -> None:
         """Take a turn on the calling thread, unless another has it: at most one piece of each post is written.
 
         The mover's thread goes on with what is left. Not to be called inside an event.
         """
-        self._try_turn(self._turn)
+        self._turns.try_take(self._turn)
         self._rouse()
 
     def look(self) -> None:
@@ -145,8 +140,8 @@ class Mover:
         if now - self._looked_at < CLOSELY:
             return
         self._looked_at = now
-        self._try_turn(self._read_notifications)
-        if self._actions or self._error:
+        self._turns.try_take(self._read_notifications)
+        if self._actions or self._turns.error:
             self._rouse()
 
     def close(self, timeout: float = 10.0) -> None:
@@ -167,69 +162,47 @@ class Mover:
 
     def _run(self) -> None:
         try:
-            agent = NixlAgent(self._instance_id, self._memory.allocations)
-            metadata = agent.metadata()
+            self._agent = NixlAgent(self._instance_id, self._memory.allocations)
+            metadata = self._agent.metadata()
         except BaseException as error:  # noqa: BLE001  it is raised again, where `start` waits
             self._metadata.set_exception(error)
             return
-        self._agent = agent
         self._metadata.set_result(metadata)
         make_sleeps_short()
-        self._turn_lock.release()
+        self._turns.begin()
         try:
-            while self._error is None and not self._ended:
-                self._turn_lock.acquire()
-                self._take_turn(self._go_on)
+            while not (self._ended or self._turns.error):
+                self._turns.take(self._go_on)
                 self._rest()
         except BaseException as error:  # noqa: BLE001  whatever it is, the owner must hear of it
-            self._error = error
+            self._turns.error = error
+        self._turns.end()
         died = ""
-        if self._error is not None:
-            _log.error("the mover ends by an unexpected error", exc_info=self._error)
-            died = f"{type(self._error).__name__}: {self._error}"
-        self._turn_lock.acquire()
-        self._release_all(agent, died)
+        if (error := self._turns.error) is not None:
+            _log.error("the mover ends by an unexpected error", exc_info=error)
+            died = f"{type(error).__name__}: {error}"
+        self._release_all(died)
 
-    def _go_on(self, agent: NixlAgent) -> None:
+    def _go_on(self) -> None:
         self._ended = self._done()
         if not self._ended:
-            self._turn(agent)
+            self._turn()
 
-    def _try_turn(self, turn: Callable[[NixlAgent], object]) -> None:
-        """On a thread that is not the mover's. What goes wrong is the mover's end, and nothing to the caller.
-
-        Ctrl-C is the caller's: a notification may be lost by it, which the service tells too.
-        """
-        if self._turn_lock.acquire(blocking=False):
-            self._take_turn(turn)
-
-    def _take_turn(self, turn: Callable[[NixlAgent], object]) -> None:
-        """With the lock, which is given up at the end."""
-        try:
-            self._turner = threading.get_ident()
-            if self._error is None:
-                turn(self._agent)
-        except Exception as error:  # noqa: BLE001  whatever it is, the owner must hear of it
-            self._error = error
-        finally:
-            self._turner = 0
-            self._turn_lock.release()
-
-    def _turn(self, agent: NixlAgent) -> None:
-        self._take_actions(agent)
+    def _turn(self) -> None:
+        self._take_actions()
         now = time.monotonic()
         for peer in list(self._peers.values()):
             peer.step(now, self._events)
             if peer.gone:
                 del self._peers[peer.name]
                 if returning := self._returning.pop(peer.name, None):
-                    self._add_peer(returning, agent, now)
+                    self._add_peer(returning, now)
         for run in list(self._posts.values()):
             if run.step(self._peers.get(run.post.receiver), now, self._events):
                 del self._posts[run.post.post_id]
                 self._sent_at = now if run.post.completion else self._sent_at
-        self._read_notifications(agent)
-        self._take_actions(agent)  # which came of it: a Completion is not to wait for the next turn
+        self._read_notifications()
+        self._take_actions()  # which came of it: a Completion is not to wait for the next turn
         self._due_s = self._next_turn_s()
 
     def _next_turn_s(self) -> float:
@@ -241,11 +214,11 @@ class Mover:
             return SETTLING_SLEEP_S
         return SELDOM
 
-    def _take_actions(self, agent: NixlAgent) -> None:
+    def _take_actions(self) -> None:
         while self._actions:
-            self._take(self._actions.popleft(), agent)
+            self._take(self._actions.popleft())
 
-    def _take(self, action: Action, agent: NixlAgent) -> None:
+    def _take(self, action: Action) -> None:
         match action:
             case Post():
                 self._posts[action.post_id] = PostRun(action)
@@ -257,15 +230,15 @@ class Mover:
                     peer.notify(action.payload)
                     self._sent_at = time.monotonic()
             case Drain():
-                while self._read_notifications(agent):
+                while self._read_notifications():
                     pass
                 self._events.drained(action.token)
             case AddPeer():
-                self._add_peer(action, agent, time.monotonic())
+                self._add_peer(action, time.monotonic())
             case DropPeer():
                 self._drop_peer(action.instance_id)
 
-    def _add_peer(self, action: AddPeer, agent: NixlAgent, now: float) -> None:
+    def _add_peer(self, action: AddPeer, now: float) -> None:
         name = action.peer.instance_id
         if known := self._peers.get(name):
             if known.failed or known.dropped:
@@ -273,7 +246,7 @@ class Mover:
                 self._returning[name] = action
             return
         try:
-            peer = Peer(action, self._instance_id, self._memory, agent, self._peer_timeout_s)
+            peer = Peer(action, self._instance_id, self._memory, self._agent, self._peer_timeout_s)
         except InvalidField as error:
             self._events.peer_failed(name, str(error))
             return
@@ -291,9 +264,9 @@ class Mover:
             if run.post.receiver == name:
                 run.stop(Outcome.REFUSED, peer.error)
 
-    def _read_notifications(self, agent: NixlAgent) -> bool:
+    def _read_notifications(self) -> bool:
         """Make NIXL go on, and deliver what arrived; True if anything did."""
-        arrived = agent.notifications()
+        arrived = self._agent.notifications()
         if not arrived:
             return False
         for sender, payloads in arrived.items():
@@ -320,7 +293,9 @@ class Mover:
     def _rest(self) -> None:
         """Leave the core to others for as long as nobody would notice."""
         with self._wake:
-            if not (self._actions or self._error or self._ended) and (pause := self._may_rest_s(time.monotonic())):
+            if not (self._actions or self._turns.error or self._ended) and (
+                pause := self._may_rest_s(time.monotonic())
+            ):
                 self._resting_s = pause
                 self._wake.wait(pause)
                 self._resting_s = 0.0
@@ -329,7 +304,7 @@ class Mover:
         """Wake the mover's thread if it is needed sooner than it would come by itself."""
         with self._wake:
             if self._resting_s and (
-                self._actions or self._error or self._may_rest_s(time.monotonic()) < self._resting_s
+                self._actions or self._turns.error or self._may_rest_s(time.monotonic()) < self._resting_s
             ):
                 self._wake.notify()
 
@@ -351,7 +326,7 @@ class Mover:
         in_flight = any(peer.connection and peer.connection.open_handles for peer in self._peers.values())
         return not (self._posts or in_flight) or time.monotonic() > self._closing_until
 
-    def _release_all(self, agent: NixlAgent, died: str) -> None:
+    def _release_all(self, died: str) -> None:
         """Leave nothing in NIXL. Each step is tried, whatever became of the one before."""
         posts, peers = list(self._posts.values()), list(self._peers.values())
         self._posts.clear()
@@ -360,7 +335,7 @@ class Mover:
         if not died:
             steps += [partial(run.abandon, self._events) for run in posts]
         steps += [peer.connection.abandon for peer in peers if peer.connection]
-        steps += [agent.close]
+        steps += [self._agent.close]
         if died:
             steps += [partial(self._events.mover_died, died)]
         for step in steps:
