@@ -177,10 +177,10 @@ class Mover:
         except BaseException as error:  # noqa: BLE001  whatever it is, the owner must hear of it
             self._turns.error = error
         self._turns.end()
-        died = ""
-        if (error := self._turns.error) is not None:
-            _log.error("the mover ends by an unexpected error", exc_info=error)
-            died = f"{type(error).__name__}: {error}"
+        died, ended_by = "", self._turns.error
+        if ended_by is not None:
+            _log.error("the mover ends by an unexpected error", exc_info=ended_by)
+            died = f"{type(ended_by).__name__}: {ended_by}"
         self._release_all(died)
 
     def _go_on(self) -> None:
@@ -293,9 +293,7 @@ class Mover:
     def _rest(self) -> None:
         """Leave the core to others for as long as nobody would notice."""
         with self._wake:
-            if not (self._actions or self._turns.error or self._ended) and (
-                pause := self._may_rest_s(time.monotonic())
-            ):
+            if pause := self._may_rest_s(time.monotonic()):
                 self._resting_s = pause
                 self._wake.wait(pause)
                 self._resting_s = 0.0
@@ -303,12 +301,12 @@ class Mover:
     def _rouse(self) -> None:
         """Wake the mover's thread if it is needed sooner than it would come by itself."""
         with self._wake:
-            if self._resting_s and (
-                self._actions or self._turns.error or self._may_rest_s(time.monotonic()) < self._resting_s
-            ):
+            if self._may_rest_s(time.monotonic()) < self._resting_s:
                 self._wake.notify()
 
     def _may_rest_s(self, now: float) -> float:
+        if self._actions or self._turns.error or self._ended:
+            return 0.0
         pause = self._pause_s
         if now - self._looked_at < LOOKED_S:
             pause = max(pause, LEFT_S)
