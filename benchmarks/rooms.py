@@ -43,8 +43,8 @@ NOTES = (
     "write: of the same rooms, from the making of the NIXL handle to its end. With several ranks, of any rank.",
     "floor: in each round, medians of a message there and back on a bare gRPC stream, a raw NIXL write of the page,",
     "and a notification, one after the other. It is one room's, whatever is in flight. Each part is repeated without a",
-    "pause, as no room's are: in the paced floor each comes 3 ms after the one before, to threads that sleep and caches",
-    "that others have used.",
+    "pause, as no room's are: in the paced floor each comes 3 ms after the one before, to threads that sleep and",
+    "caches that others have used.",
     "service CPU: of kvservice, everything from the senders' joins to the last cleanup; its share of a core over the",
     "same time tells how near it was to its limit, which `saturated` measures.",
 )
