@@ -39,7 +39,7 @@ def compose(worker: Worker, outbox: Outbox, rooms: dict[int, Room]) -> News:
 
 def _take(waiting: dict[Key, Told]) -> list[Told]:
     """Takes the first that wait."""
-    return [waiting.pop(key) for key in list(islice(waiting, MAX_ITEMS))]
+    return [waiting.pop(key) for key in list(islice(waiting, MAX_ITEMS))] if waiting else []
 
 
 def update_of(room: Room, participant: Participant, epoch: int) -> RoomUpdate:

@@ -24,6 +24,7 @@ class Participant:
     transferred_bytes: int = 0
     released: bool = False
     gone: bool = False
+    touched: bool = False  # may have to be told something
     peer_engine_id: str = ""
     destination: Destination | None = None
     granted: frozenset[str] = NOBODY  # senders that may have been told a receiver's offer

@@ -6,7 +6,6 @@ arrived and answers once, so that a sender killed after its last write loses not
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from operator import attrgetter
 
 from kvservice.domain.errors import JoinConflict, RoomReused
 from kvservice.domain.layout import uncovered
@@ -28,7 +27,6 @@ from kvservice.domain.types import (
 )
 
 UNLINKED = wiring_of(())
-_by_role = attrgetter("role")
 
 
 class Room:
@@ -52,7 +50,6 @@ class Room:
         self.closed_at: float | None = None
         self.dropped = 0  # reports, completions and cleanups of other joins
         self._wiring = UNLINKED  # who feeds whom: shared with all rooms between the same replicas
-        self._touched: dict[Participant, None] = {}  # who may have to be told something, in order
         self._ungranted = False  # some sender may have become free to write
         self._timeouts = timeouts
         self._vote = vote
@@ -232,10 +229,14 @@ class Room:
 
     def take_touched(self) -> list[Participant]:
         """Whom to tell what may have changed for them since the last call; senders first, they have work to do."""
-        touched = [each for each in self._touched if each.join_id and not each.released]
-        self._touched.clear()
-        touched.sort(key=_by_role)
-        return touched
+        senders: list[Participant] = []
+        receivers: list[Participant] = []
+        for participant in self.participants.values():
+            if participant.touched:
+                participant.touched = False
+                if participant.join_id and not participant.released:
+                    (senders if participant.role is Role.PREFILL else receivers).append(participant)
+        return senders + receivers
 
     # --- progress ---
 
@@ -482,15 +483,16 @@ class Room:
             if not participant.join_id or participant.poll is not Poll.BOOTSTRAPPING:
                 continue
             if participant.role is Role.PREFILL:
-                ready = all(receiver.destination is not None for receiver in self.receivers_of(participant.worker_id))
+                receivers = self.receivers_of(participant.worker_id)
+                if None not in [receiver.destination for receiver in receivers]:
+                    participant.poll = Poll.WAITING_FOR_INPUT
+                    self._mark(participant, now)
             else:
-                ready = all(sender.join_id for sender in self.senders_of(participant.worker_id))
-            if ready:
-                participant.poll = Poll.WAITING_FOR_INPUT
-                self._mark(participant, now)
-        for sender in self.participants.values():
-            if sender.role is Role.PREFILL and sender.poll in (Poll.TRANSFERRING, Poll.SUCCESS):
-                self._begun(self.receivers_of(sender.worker_id), now)
+                senders = self.senders_of(participant.worker_id)
+                if 0 not in [sender.join_id for sender in senders]:
+                    begun = any(sender.poll in (Poll.TRANSFERRING, Poll.SUCCESS) for sender in senders)
+                    participant.poll = Poll.TRANSFERRING if begun else Poll.WAITING_FOR_INPUT
+                    self._mark(participant, now)
 
     def _pass_on(self, poll: Poll, now: float) -> None:
         self.poll = poll
@@ -499,11 +501,13 @@ class Room:
 
     def _mark(self, participant: Participant, now: float) -> None:
         participant.updated = now
-        self._touched[participant] = None
+        participant.touched = True
         self.changed = True
 
-    def _touch(self, participants: Iterable[Participant]) -> None:
-        self._touched.update(dict.fromkeys(participants))
+    @staticmethod
+    def _touch(participants: Iterable[Participant]) -> None:
+        for participant in participants:
+            participant.touched = True
 
     def _touch_all(self) -> None:
         self._touch(self.participants.values())

@@ -1,6 +1,6 @@
 """Values of the domain to messages."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Any
 
@@ -23,9 +23,8 @@ MESSAGE_BYTES = 4 << 20
 """No message may be larger, either way: gRPC's own default."""
 
 
-def wire(value: IntEnum | None) -> Any:
-    """An enum's number, which the generated stubs do not take for one."""
-    return 0 if value is None else int(value)
+wire: Callable[[IntEnum], Any] = int
+"""An enum's number, which the generated stubs do not take for one."""
 
 
 def duration(span: float) -> Duration:
@@ -245,7 +244,8 @@ def _fill_update(message: pb.RoomUpdate, value: types.RoomUpdate) -> None:
     message.room = value.room
     message.join_id = value.join_id
     message.poll = wire(value.poll)
-    message.own_poll = wire(value.own_poll)
+    if value.own_poll is not None:
+        message.own_poll = wire(value.own_poll)
     message.revision = value.revision
     message.confirmed = value.confirmed
     for sender in value.senders:

@@ -225,8 +225,8 @@ def join(message: pb.Join) -> types.Join:
 
 
 def _destination(message: pb.Destination) -> types.Destination:
-    groups = tuple(types.GroupIndices(group.group, group.first_token, tuple(group.indices)) for group in message.groups)
-    return types.Destination(message.tokens, message.prefix_tokens, groups)
+    groups = [types.GroupIndices(group.group, group.first_token, tuple(group.indices)) for group in message.groups]
+    return types.Destination(message.tokens, message.prefix_tokens, tuple(groups))
 
 
 def _timeouts(message: pb.Timeouts) -> types.Timeouts:
@@ -254,7 +254,7 @@ def progress(message: pb.Progress) -> types.Progress:
         poll,
         message.transferred_bytes,
         _failure(message.failure, "progress.failure") if message.HasField("failure") else None,
-        tuple(completion(held) for held in message.completions),
+        tuple([completion(held) for held in message.completions]),
     )
 
 
@@ -270,14 +270,14 @@ def cleanup_item(message: pb.CleanupItem) -> types.CleanupItem:
 def completion(message: pb.Completion) -> types.Completion:
     if message.bytes < 0:
         raise InvalidField("completions.bytes", "must not be negative", message.bytes)
-    groups = tuple((group.group, _ranges(group.ranges)) for group in message.groups)
+    groups = [(group.group, _ranges(group.ranges)) for group in message.groups]
     return types.Completion(
         message.room,
         message.sender,
         message.receiver,
         message.offer_id,
         message.sender_join_id,
-        groups,
+        tuple(groups),
         message.bytes,
     )
 

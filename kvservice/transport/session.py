@@ -94,10 +94,12 @@ class SessionStream:
     # --- answers ---
 
     async def _answer(self) -> None:
-        """Tells all that is new, in as few messages as it takes."""
+        """Tells all that is new by now, in as few messages as it takes. What comes meanwhile rings by itself."""
         self._session.check()
-        while self._answered != self._applied or self._session.pending:
+        more = self._answered != self._applied or self._session.pending
+        while more:
             news = self._session.news()
+            more = self._session.pending
             errors, self._errors = self._errors, []
             self._answered = self._applied
             await self._stream.write(answers.news(news, self._applied, self._lease_ttl, errors))
