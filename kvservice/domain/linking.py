@@ -4,7 +4,7 @@ from kvservice.domain.errors import LayoutMismatch
 from kvservice.domain.pairs import Pairs
 from kvservice.domain.registry import Engine, Registry
 from kvservice.domain.transfer import Room
-from kvservice.domain.types import Failure, FailureReason, Role
+from kvservice.domain.types import Failure, FailureReason, Role, Side
 
 
 class Linking:
@@ -23,24 +23,28 @@ class Linking:
         prefill, decode = room.prefill, room.decode
         if prefill is None or decode is None or prefill.dp_rank is None or decode.dp_rank is None:
             return
-        engines: list[Engine] = []
-        for side in (prefill, decode):
-            engine = self._registry.engines.get(side.engine_id)
-            if engine is None or not engine.ready:
-                self._waiting.setdefault(side.engine_id, {})[room.room] = None
-                return
-            engines.append(engine)
-        for role, engine in zip((Role.PREFILL, Role.DECODE), engines, strict=True):
+        sender, receiver = self._ready(prefill, room), self._ready(decode, room)
+        if sender is None or receiver is None:
+            return
+        for role, engine in ((Role.PREFILL, sender), (Role.DECODE, receiver)):
             if engine.role is not role:
                 message = f"role: engine {engine.engine_id} is {engine.role.name}, {role.name} is needed"
                 room.ask(Failure(FailureReason.LAYOUT_MISMATCH, message), now)
                 return
         try:
-            wiring = self._pairs.wiring(engines[0], prefill.dp_rank, engines[1], decode.dp_rank)
+            wiring = self._pairs.wiring(sender, prefill.dp_rank, receiver, decode.dp_rank)
         except LayoutMismatch as mismatch:
             room.ask(Failure(FailureReason.LAYOUT_MISMATCH, mismatch.message), now)
         else:
             room.link(wiring, now)
+
+    def _ready(self, side: Side, room: Room) -> Engine | None:
+        """The engine of a side; if it is incomplete, the room waits for it."""
+        engine = self._registry.engines.get(side.engine_id)
+        if engine is not None and engine.ready:
+            return engine
+        self._waiting.setdefault(side.engine_id, {})[room.room] = None
+        return None
 
     def take(self, engine_id: str) -> list[int]:
         """Rooms that waited for an engine; they wait no more."""

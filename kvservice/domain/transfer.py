@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from kvservice.domain.errors import JoinConflict, RoomReused
+from kvservice.domain.lateness import timeout
 from kvservice.domain.layout import uncovered
 from kvservice.domain.links import Wiring, wiring_of
 from kvservice.domain.participant import Participant
@@ -419,36 +420,7 @@ class Room:
                     self._mark(receiver, now)
             self.settle(now)
         else:
-            self.ask(self._timeout(now), now)
-
-    def _timeout(self, now: float) -> Failure:
-        if now >= self.opened + self._timeouts.total:
-            reason, what = FailureReason.TRANSFER_TIMEOUT, f"not ended {self._timeouts.total:g} s after its opening"
-        elif self.poll is Poll.BOOTSTRAPPING:
-            reason, what = FailureReason.HANDSHAKE_TIMEOUT, f"not all joined within {self._timeouts.bootstrapping:g} s"
-        elif self.poll is Poll.WAITING_FOR_INPUT:
-            reason, what = FailureReason.INPUT_TIMEOUT, f"nothing sent within {self._timeouts.waiting_for_input:g} s"
-        else:
-            reason, what = FailureReason.NO_PROGRESS, f"no progress within {self._timeouts.no_progress:g} s"
-        late = sorted(self._late())
-        if late:
-            what += ", waiting for " + ", ".join(late)
-        elif not self.linked:  # who takes part is not known before both sides are
-            joined = {participant.role for participant in self.participants.values()}
-            absent = [role.name.lower() for role in Role if role not in joined]
-            what += f", no {absent[0]} worker has joined" if absent else ", an engine is incomplete"
-        return Failure(reason, what, late[0] if late else "")
-
-    def _late(self) -> Iterator[str]:
-        """Workers that keep the room from going on."""
-        for participant in self.participants.values():
-            if not participant.joined:
-                yield participant.worker_id
-            elif self.poll is Poll.BOOTSTRAPPING:
-                if participant.role is Role.DECODE and participant.destination is None:
-                    yield participant.worker_id
-            elif participant.role is Role.PREFILL and not participant.poll.final:
-                yield participant.worker_id
+            self.ask(timeout(self, self._timeouts, now), now)
 
     # --- settling ---
 

@@ -294,7 +294,7 @@ def _fill_release(message: pb.Release, value: types.Release) -> None:
 
 
 def news(value: News, applied: int, lease_ttl: Duration, errors: list[pb.ItemError]) -> pb.SessionResponse:
-    message = pb.SessionResponse(applied_batch=applied, lease_ttl=lease_ttl, errors=errors)
+    message = pb.SessionResponse(applied_batch=applied, lease_ttl=lease_ttl)
     for update in value.updates:
         _fill_update(message.rooms.add(), update)
     for room, offers in value.offers:
@@ -307,6 +307,8 @@ def news(value: News, applied: int, lease_ttl: Duration, errors: list[pb.ItemErr
         _fill_release(message.releases.add(), release)
     for change in value.peers:
         _fill_peer_change(message.peers.add(), change)
+    if errors:
+        message.errors.extend(errors)
     return message
 
 
