@@ -15,8 +15,8 @@ ARGS ?=
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-# One environment for everything: the lock with hashes, then this project, editable. Rebuilt when a lock changes.
-$(VENV)/.done: requirements/dev.lock requirements/model.lock pyproject.toml
+# One environment for everything: the lock with hashes, then this project, editable. Rebuilt when a lock or the version changes.
+$(VENV)/.done: requirements/dev.lock requirements/model.lock pyproject.toml clients/python/kvtransfer/_version.py
 	@$(PYTHON) tools/preflight.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
