@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -66,6 +66,8 @@ class Recorder:
         self.event("post_progress", post_id, moved)
 
     def post_ended(self, post_id: int, outcome: Outcome, moved: int, error: str, disconnected: bool) -> None:
+        if self.raise_in == "post_ended":
+            raise RuntimeError("an event went wrong")
         self.event("post_ended", post_id, outcome, moved, error, disconnected)
 
     def notified(self, sender: str, payload: bytes) -> None:
@@ -126,11 +128,36 @@ class InProcess:
                 self.mover.look()
             return looks, time.monotonic() - began
 
-    def look_while_alive(self) -> None:
-        """The main thread looks until the mover has ended."""
+    def interrupt_looks(self, times: int) -> None:
+        """The main thread looks, and so many times a signal's handler interrupts it and raises."""
+
+        def interrupt(*_: object) -> None:
+            raise TimeoutError
+
+        former = signal.signal(signal.SIGALRM, interrupt)
+        for nth in range(times):
+            with suppress(TimeoutError):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 + nth * 1e-7)
+                while True:
+                    self.mover.look()
+        signal.signal(signal.SIGALRM, former)
+
+    def lend_slowly(self, actions: Sequence[Post], seconds: float) -> list[str]:
+        """The main thread brings work, to whose fences it takes time to answer; the threads that asked them."""
+        threads: list[str] = []
+
+        def fence() -> bool:
+            threads.append(threading.current_thread().name)
+            time.sleep(seconds)
+            return True
+
+        for action in actions:
+            self.mover.queue(Post(action.post_id, action.receiver, action.items, fence))
+        self.mover.lend()
         deadline = time.monotonic() + 15
-        while not self.recorder.died and time.monotonic() < deadline:
-            self.mover.look()
+        while len(threads) < len(actions) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return threads
 
     def hold_turn(self, action: Post) -> None:
         """The mover's thread is held in its turn until `reach`: its fence does not answer."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from kvtransfer import v1 as pb
 from kvtransfer.actions import NOTIFICATION_PREFIX, Items, Notify, Outcome, Post
+from kvtransfer.mover import LENT_S
 from kvtransfer.pacing import CLOSELY
 
 from .pools import GroupSpec, PartSpec, copy_by_token
@@ -86,12 +87,33 @@ def test_nobody_waits_for_anothers_turn(pair: tuple[Worker, Worker]) -> None:
     expect_pages(sender, receiver, range(2))
 
 
+def test_a_lent_thread_begins_no_further_write_after_a_while(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    threads: list[str] = []
+    while "MainThread" not in threads:  # for a while after they met, the mover's thread is nearly always first
+        brought = [post(sender, receiver, page) for page in range(COUNT)]
+        threads = sender.call("lend_slowly", brought, 2 * LENT_S)
+        for each in brought:
+            assert sender.wait("post_ended", each.post_id).args[1] is Outcome.DONE
+    assert threads.count("MainThread") == 1
+    expect_pages(sender, receiver, range(COUNT))
+
+
 def test_what_goes_wrong_in_a_lent_turn_ends_the_mover_and_not_its_caller(pair: tuple[Worker, Worker]) -> None:
     sender, receiver = pair
-    receiver.call("raise_in", "notified")
-    notify(sender, receiver, 1)
-    receiver.call("look_while_alive")
-    died = receiver.wait("mover_died")
+    sender.call("raise_in", "post_ended")
+    sender.call("lend", post(sender, receiver, 0))
+    died = sender.wait("mover_died")
     assert died.args == ("RuntimeError: an event went wrong",)
-    receiver.call("look_for", 0)
-    receiver.call("lend", Notify(sender.name, NOTIFICATION_PREFIX))
+    sender.call("look_for", 0)
+    sender.call("lend", Notify(receiver.name, NOTIFICATION_PREFIX))
+
+
+def test_what_a_signals_handler_raises_in_a_look_is_the_callers(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    receiver.call("interrupt_looks", 2000)
+    notify(sender, receiver, 1)
+    receiver.wait("notified")
+    threads, _files, _took = receiver.call("close", 1.0)
+    assert threads == []
+    assert not [event for event in receiver.events if event.name == "mover_died"]

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -49,8 +50,17 @@ LOOKED_S = 0.0005
 """An engine whose last look is younger looks often, and sooner than the mover's thread could be awake."""
 LEFT_S = 0.002
 """How long the mover's thread leaves notifications to such an engine."""
+LENT_S = 0.002
+"""After how long a lent thread begins no further write: it has others to serve, who may want to stop the next one."""
 STRANGERS = 1024
 """Workers remembered that said Hello before they were known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hello:
+    """A worker was heard. For a turn of the mover's: who looks only takes what has arrived."""
+
+    sender: str
 
 
 class Mover:
@@ -72,7 +82,7 @@ class Mover:
         self._events = events
         self._peer_timeout_s = peer_timeout_s
         self._wake = threading.Condition()
-        self._actions: deque[Action] = deque()
+        self._actions: deque[Action | _Hello] = deque()
         self._pause_s = SELDOM
         self._resting_s = 0.0
         """How long the mover's thread rests now, at most; 0 while it does not."""
@@ -125,9 +135,9 @@ class Mover:
     def lend(self) -> None:
         """Take a turn on the calling thread, unless another has it: at most one piece of each post is written.
 
-        The mover's thread goes on with what is left. Not to be called inside an event.
+        No further one begins after `LENT_S`: the mover's thread goes on with what is left. Not to be called inside an event.
         """
-        self._turns.try_take(self._turn)
+        self._turns.try_take(self._lent_turn)
         self._rouse()
 
     def look(self) -> None:
@@ -135,13 +145,16 @@ class Mover:
 
         Nothing if the last look was a moment ago: whoever polls many rooms looks once or twice. As long as somebody
         looks often, the mover's thread does so seldom. Not to be called inside an event.
+
+        What is raised is the caller's: its signals' handlers may interrupt this anywhere, and nobody could tell what
+        they raise from anything else. The mover goes on.
         """
         now = time.monotonic()
         if now - self._looked_at < CLOSELY:
             return
         self._looked_at = now
-        self._turns.try_take(self._read_notifications)
-        if self._actions or self._turns.error:
+        self._turns.visit(self._read_notifications)
+        if self._actions:
             self._rouse()
 
     def close(self, timeout: float = 10.0) -> None:
@@ -197,10 +210,21 @@ class Mover:
                 del self._peers[peer.name]
                 if returning := self._returning.pop(peer.name, None):
                     self._add_peer(returning, now)
+        self._go_on_with_posts()
+
+    def _lent_turn(self) -> None:
+        self._take_actions()
+        self._go_on_with_posts(LENT_S)
+
+    def _go_on_with_posts(self, seconds: float = float("inf")) -> None:
+        began = now = time.monotonic()
         for run in list(self._posts.values()):
             if run.step(self._peers.get(run.post.receiver), now, self._events):
                 del self._posts[run.post.post_id]
                 self._sent_at = now if run.post.completion else self._sent_at
+            now = time.monotonic()
+            if now - began >= seconds:
+                break
         self._read_notifications()
         self._take_actions()  # which came of it: a Completion is not to wait for the next turn
         self._due_s = self._next_turn_s()
@@ -218,8 +242,10 @@ class Mover:
         while self._actions:
             self._take(self._actions.popleft())
 
-    def _take(self, action: Action) -> None:
+    def _take(self, action: Action | _Hello) -> None:
         match action:
+            case _Hello():
+                self._hear_hello(action.sender, time.monotonic())
             case Post():
                 self._posts[action.post_id] = PostRun(action)
             case Cancel():
@@ -275,7 +301,7 @@ class Mover:
                     continue
                 body = payload[len(NOTIFICATION_PREFIX) :]
                 if _is_hello(body):
-                    self._hear_hello(sender, time.monotonic())
+                    self._actions.append(_Hello(sender))
                 else:
                     self._events.notified(sender, body)
         return True

@@ -20,6 +20,8 @@ CALL_TIMEOUT = 10.0
 """Seconds allowed to a unary call."""
 LINGER = 0.01
 """Seconds that what nobody waits for is kept back, so that it leaves together with other news."""
+END_TIMEOUT = 5.0
+"""Seconds allowed to the session's thread to end: it may be held in a call of NIXL, or in an event."""
 DRAIN_TIMEOUT = 30.0
 """Seconds that a fenced worker gives its writes to end before it registers again; NIXL notices dead peers in 6."""
 
@@ -65,10 +67,13 @@ class Session:
         self._thread.start()
 
     def close(self, drained: bool) -> None:
-        """Ends the stream, deregisters (`drained`: no write of this worker's is in flight) and ends the thread."""
+        """Ends the stream, deregisters (`drained`: no write of this worker's is in flight) and ends the thread.
+
+        A thread that does not end in time is left: closing the mover tells why.
+        """
         self._closing.set()
         self._hang_up()
-        self._thread.join()
+        self._thread.join(END_TIMEOUT)
         if self._ref is not None and self._core.fatal is None:
             request = pb.DeregisterWorkerRequest(worker=self._ref, drained=drained)
             try:
