@@ -135,7 +135,7 @@ class Mover:
     def lend(self) -> None:
         """Take a turn on the calling thread, unless another has it: at most one piece of each post is written.
 
-        No further one begins after `LENT_S`: the mover's thread goes on with what is left. Not to be called inside an event.
+        None begins after `LENT_S`: the mover's thread goes on with what is left. Not to be called inside an event.
         """
         self._turns.try_take(self._lent_turn)
         self._rouse()
