@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +17,8 @@ from kvtransfer import v1 as pb
 from kvtransfer.actions import Action, AddPeer, Cancel, LinkStats, Outcome, Post
 from kvtransfer.mover import Mover
 from kvtransfer.nixl_agent import NixlAgent
+
+from tests.waiting import wait_for
 
 from .pools import Bytes, GroupSpec, Pool, build, describe, link
 
@@ -101,6 +103,18 @@ class InProcess:
     def submit(self, action: Action) -> None:
         self.mover.submit(action)
 
+    def lend_fenced(self, action: Post) -> str:
+        """The main thread brings a post with a fence. The thread that asked it."""
+        asked: list[str] = []
+
+        def fence() -> bool:
+            asked.append(threading.current_thread().name)
+            return True
+
+        self.lend(replace(action, ready=fence))
+        wait_for(lambda: asked, bool)
+        return asked[0]
+
     def lend(self, action: Action) -> None:
         """The main thread brings work, and takes the turn for it."""
         self.mover.queue(action)
@@ -143,20 +157,19 @@ class InProcess:
         signal.signal(signal.SIGALRM, former)
 
     def lend_slowly(self, actions: Sequence[Post], seconds: float) -> list[str]:
-        """The main thread brings work, to whose fences it takes time to answer; the threads that asked them."""
+        """The main thread brings work, each piece of which takes time; the threads that wrote them."""
         threads: list[str] = []
 
-        def fence() -> bool:
+        def may_post(post_id: int) -> bool:
             threads.append(threading.current_thread().name)
             time.sleep(seconds)
             return True
 
-        for action in actions:
-            self.mover.queue(Post(action.post_id, action.receiver, action.items, fence))
-        self.mover.lend()
-        deadline = time.monotonic() + 15
-        while len(threads) < len(actions) and time.monotonic() < deadline:
-            time.sleep(0.001)
+        with patch.object(self.recorder, "may_post", may_post):
+            for action in actions:
+                self.mover.queue(action)
+            self.mover.lend()
+            wait_for(lambda: len(threads), lambda asked: asked == len(actions))
         return threads
 
     def hold_turn(self, action: Post) -> None:

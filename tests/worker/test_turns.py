@@ -90,13 +90,21 @@ def test_nobody_waits_for_anothers_turn(pair: tuple[Worker, Worker]) -> None:
 def test_a_lent_thread_begins_no_further_write_after_a_while(pair: tuple[Worker, Worker]) -> None:
     sender, receiver = pair
     threads: list[str] = []
-    while "MainThread" not in threads:  # for a while after they met, the mover's thread is nearly always first
+    for _ in range(200):  # for a while after they met, the mover's thread is nearly always first
+        if "MainThread" in threads:
+            break
         brought = [post(sender, receiver, page) for page in range(COUNT)]
         threads = sender.call("lend_slowly", brought, 2 * LENT_S)
         for each in brought:
             assert sender.wait("post_ended", each.post_id).args[1] is Outcome.DONE
     assert threads.count("MainThread") == 1
     expect_pages(sender, receiver, range(COUNT))
+
+
+def test_a_lent_thread_asks_no_fence_for_it_might_block(pair: tuple[Worker, Worker]) -> None:
+    sender, receiver = pair
+    asked = {sender.call("lend_fenced", post(sender, receiver, page)) for page in range(COUNT)}
+    assert asked == {f"kvtransfer-mover-{sender.name[:8]}"}
 
 
 def test_what_goes_wrong_in_a_lent_turn_ends_the_mover_and_not_its_caller(pair: tuple[Worker, Worker]) -> None:

@@ -210,15 +210,16 @@ class Mover:
                 del self._peers[peer.name]
                 if returning := self._returning.pop(peer.name, None):
                     self._add_peer(returning, now)
-        self._go_on_with_posts()
+        self._go_on_with(list(self._posts.values()))
 
     def _lent_turn(self) -> None:
         self._take_actions()
-        self._go_on_with_posts(LENT_S)
+        # A fence is the engine's code: should it block, it must not take the thread along.
+        self._go_on_with([run for run in self._posts.values() if not run.fenced], LENT_S)
 
-    def _go_on_with_posts(self, seconds: float = float("inf")) -> None:
+    def _go_on_with(self, runs: list[PostRun], seconds: float = float("inf")) -> None:
         began = now = time.monotonic()
-        for run in list(self._posts.values()):
+        for run in runs:
             if run.step(self._peers.get(run.post.receiver), now, self._events):
                 del self._posts[run.post.post_id]
                 self._sent_at = now if run.post.completion else self._sent_at

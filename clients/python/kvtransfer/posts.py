@@ -50,6 +50,11 @@ class PostRun:
         self._error = ""
         self._disconnected = False
 
+    @property
+    def fenced(self) -> bool:
+        """Whether the engine has yet to say that its items may be read."""
+        return self._fence is not None
+
     def stop(self, outcome: Outcome, error: str, *, disconnected: bool = False) -> None:
         """Post no further piece. The first cause stays, unless bytes may be landing: FAILED outdoes it."""
         if self._end is None or (outcome is Outcome.FAILED and self._end is not Outcome.FAILED):
