@@ -127,9 +127,9 @@ class InProcess:
         while self.recorder.notifications < notifications and time.monotonic() < deadline:
             self.mover.look()
 
-    def look_often(self, times: int) -> tuple[int, float]:
-        """How many of so many looks asked NIXL, and how many seconds they took together."""
-        looks, look = 0, NixlAgent.notifications
+    def look_often(self, seconds: float) -> tuple[int, int, float]:
+        """Looks for so long: how often, how many of the looks asked NIXL, and how long it was."""
+        polls, looks, look = 0, 0, NixlAgent.notifications
 
         def counted(agent: NixlAgent) -> dict[str, list[bytes]]:
             nonlocal looks
@@ -138,9 +138,10 @@ class InProcess:
 
         with patch.object(NixlAgent, "notifications", counted):
             began = time.monotonic()
-            for _ in range(times):
+            while (took := time.monotonic() - began) < seconds:
                 self.mover.look()
-            return looks, time.monotonic() - began
+                polls += 1
+            return polls, looks, took
 
     def interrupt_looks(self, times: int) -> None:
         """The main thread looks, and so many times a signal's handler interrupts it and raises."""

@@ -52,6 +52,9 @@ LEFT_S = 0.002
 """How long the mover's thread leaves notifications to such an engine."""
 LENT_S = 0.002
 """After how long a lent thread begins no further write: it has others to serve, who may want to stop the next one."""
+LEND_AGAIN_S = 1.0
+"""For how long no thread is lent after one was kept for longer: where writes are large, or another thread holds the
+interpreter's lock, two threads get further than one."""
 STRANGERS = 1024
 """Workers remembered that said Hello before they were known."""
 
@@ -87,6 +90,7 @@ class Mover:
         self._resting_s = 0.0
         """How long the mover's thread rests now, at most; 0 while it does not."""
         self._looked_at = float("-inf")
+        self._lend_at = float("-inf")
         self._closing_until: float | None = None
         """When what is still in flight is given up, by `time.monotonic`; None while the mover is not being closed."""
         self._thread = threading.Thread(target=self._run, name=f"kvtransfer-mover-{instance_id[:8]}", daemon=True)
@@ -135,9 +139,14 @@ class Mover:
     def lend(self) -> None:
         """Take a turn on the calling thread, unless another has it: at most one piece of each post is written.
 
-        None begins after `LENT_S`: the mover's thread goes on with what is left. Not to be called inside an event.
+        None begins after `LENT_S`: the mover's thread goes on with what is left, and does all by itself for a while.
+        Not to be called inside an event.
         """
-        self._turns.try_take(self._lent_turn)
+        began = time.monotonic()
+        if began >= self._lend_at:
+            self._turns.try_take(self._lent_turn)
+            if time.monotonic() - began > LENT_S:
+                self._lend_at = began + LEND_AGAIN_S
         self._rouse()
 
     def look(self) -> None:
