@@ -52,7 +52,7 @@ LEFT_S = 0.002
 """How long the mover's thread leaves notifications to such an engine."""
 LENT_S = 0.002
 """After how long a lent thread begins no further write: it has others to serve, who may want to stop the next one."""
-LEND_AGAIN_S = 1.0
+LEND_AGAIN_S = 0.1
 """For how long no thread is lent after one was kept for longer: where writes are large, or another thread holds the
 interpreter's lock, two threads get further than one."""
 STRANGERS = 1024
