@@ -166,7 +166,7 @@ class InProcess:
             time.sleep(seconds)
             return True
 
-        with patch.object(self.recorder, "may_post", may_post):
+        with patch.object(self.recorder, "may_post", may_post), patch("kvtransfer.mover.LEND_AGAIN_S", 60.0):
             for action in actions:
                 self.mover.queue(action)
             self.mover.lend()
