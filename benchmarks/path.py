@@ -18,12 +18,12 @@ ROOMS = 200
 STEPS = (
     ("join taken to be sent", "receiver() and offer(), and the way to the thread that sends"),
     ("offer received", "two messages, and what the service does between them"),
-    ("mover has it", "the offer is looked at, and the way to the thread that owns NIXL"),
+    ("mover has it", "the offer is looked at, and a turn at NIXL is had"),
     ("write planned", "pages to descriptors"),
     ("written", "the write"),
-    ("notification sent", "the Completion is made"),
-    ("notification read", "on its way, until the mover looks"),
-    ("Success", "it is checked, and the engine's thread looks"),
+    ("notification sent", "the Completion leaves"),
+    ("notification read", "on its way, until the engine's thread looks"),
+    ("Success", "it is checked"),
 )
 
 COLUMNS = (
