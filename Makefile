@@ -27,7 +27,7 @@ $(VENV)/.done: requirements/dev.lock requirements/model.lock pyproject.toml clie
 
 setup: $(VENV)/.done ## Make the virtual environment (about 6 GB, most of it torch)
 
-demo: $(VENV)/.done ## A real model, prefill and decode in two processes; ARGS="--tp 3 --json"
+demo: $(VENV)/.done ## A real model, prefill and decode in processes of their own; ARGS="--tp 3 --json"
 	@$(BIN)/python -m examples.pd_llm.demo $(ARGS)
 
 serve: $(VENV)/.done ## Keep the demo's service, engines and router running on fixed ports

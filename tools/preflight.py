@@ -12,4 +12,4 @@ try:
     import venv as _  # noqa: F401
 except ImportError:
     sys.exit("kvtransfer's set-up needs Python's venv module; on Debian and Ubuntu it is the package python3-venv.")
-print("Setting up .venv: about 2.5 GB to download and 5 GB on disk, most of it torch. This happens once.", flush=True)
+print("Setting up .venv: about 2.5 GB to download and 6 GB on disk, most of it torch. This happens once.", flush=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvtransfer import Failure, KVManager, KVPoll, PagedGroup, Part
+from kvtransfer import Failure, KVManager, KVPoll, PagedGroup, Part, roster
 from kvtransfer import v1 as pb
 from kvtransfer.errors import InvalidField, KVTransferError
 from kvtransfer.manager import MAX_ROOMS
@@ -131,6 +131,14 @@ def test_a_fence_that_exits_fails_its_room_alone(pair: tuple[KVManager, KVManage
     sender.send(PAGES, slots=SLOT, ready=lambda: sys.exit(3), last=True)
     wait_for(sender.poll, lambda poll: poll is KVPoll.FAILED)
     check_serves(prefill, decode)
+
+
+def test_a_worker_that_nobody_comes_to_says_so(
+    target: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(roster, "ALONE_S", 0.3)
+    with manager(target, "decode"):
+        wait_for(lambda: caplog.text, lambda text: "no engine of the other side is ready" in text)
 
 
 def test_a_close_by_a_signal_that_interrupts_a_poll_says_so_and_leaves_the_manager(

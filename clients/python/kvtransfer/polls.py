@@ -1,7 +1,7 @@
 """What an engine reads of a transfer: its progress, and why it failed."""
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from kvtransfer import v1 as pb
 
@@ -22,6 +22,11 @@ class KVPoll(IntEnum):
     def final(self) -> bool:
         """Whether it stays for ever."""
         return self in (KVPoll.FAILED, KVPoll.SUCCESS)
+
+    def __str__(self) -> str:
+        return self.name
+
+    __format__ = Enum.__format__  # else f"{poll}" would be its number
 
 
 @dataclass(frozen=True, slots=True)

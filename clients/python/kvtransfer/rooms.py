@@ -154,6 +154,7 @@ class Rooms:
         self.epoch = answer.worker.epoch
         self.birth_epoch = answer.birth_epoch
         self._fence.registered(sent_at, answer.lease_ttl)
+        self.roster.registered(sent_at)
         self.outgoing.new_stream()
         for room in self.rooms.values():
             if room.closing and (not isinstance(room, SenderRoom) or not room.posts):

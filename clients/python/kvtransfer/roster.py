@@ -10,6 +10,8 @@ log = logging.getLogger("kvtransfer")
 
 RETRY_PEER = (1.0, 30.0)
 """Seconds before a peer that could not be met is tried again: the first time, and at most."""
+ALONE_S = 10.0
+"""After a registration that nobody of the other side was told after for so long, the log says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Roster:
     def __init__(self, actions: list[Action | FetchLinks]) -> None:
         self.peers: dict[str, PeerState] = {}
         self._actions = actions
+        self._alone_since: float | None = None
+
+    def registered(self, now: float) -> None:
+        """From now on the service tells of peers."""
+        self._alone_since = now
 
     def changed(self, change: pb.PeerChange) -> None:
         """News of a peer."""
@@ -107,7 +114,11 @@ class Roster:
             log.warning("peer %s (%s) could not be met: %s", state.change.peer.worker_id, instance_id, error)
 
     def tick(self, now: float) -> None:
-        """Tries again whom it is time to."""
+        """Tries again whom it is time to, and says that there is nobody."""
+        if self._alone_since is not None and now >= self._alone_since + ALONE_S:
+            self._alone_since = None
+            if not self.peers:
+                log.warning("registered %g s ago, and no engine of the other side is ready: waiting for one", ALONE_S)
         for state in self.peers.values():
             if state.retry_at is not None and now >= state.retry_at:
                 state.retry_at = None
