@@ -28,7 +28,8 @@ def main() -> None:
 async def _serve(config: Config) -> None:
     server = Server(config)
     port = await server.start()
-    print(f"kvservice listening on {server.host}:{port}", flush=True)
+    # In one piece: with its end apart, a line of the log may come between where both go to one file.
+    print(f"kvservice listening on {server.host}:{port}\n", end="", flush=True)
     searching = asyncio.create_task(garbage.search_while_still(lambda: server.service.control.changes.revision))
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -25,7 +25,8 @@ async def serve(app: web.Application, host: str, port: int) -> None:
     try:
         site = web.TCPSite(runner, host, port)
         await site.start()
-        print(f"listening on http://{host}:{runner.addresses[0][1]}", flush=True)
+        # In one piece: with its end apart, a line of the log may come between.
+        print(f"listening on http://{host}:{runner.addresses[0][1]}\n", end="", flush=True)
         await told.wait()
     finally:
         await runner.cleanup()
