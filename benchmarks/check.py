@@ -86,7 +86,7 @@ def _transfer() -> Iterator[Line]:
         shape = f"{row['shape']}, {row['pool']}"
         yield line(f"{shape}: write / raw NIXL", _of(row, "write_to_raw"))
         yield line(f"{shape}: awaited room / raw NIXL", _of(row, "awaited_to_raw"), at_least=0.95)
-        yield line(f"{shape}: room from its joins on / raw NIXL", _of(row, "room_to_raw"))
+        yield line(f"{shape}: room from its joins on / raw NIXL", _of(row, "room_to_raw"), at_least=0.95)
 
 
 def _rooms() -> Iterator[Line]:

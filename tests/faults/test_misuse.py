@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kvtransfer import Failure, KVManager, KVPoll, PagedGroup, Part, roster
+from kvtransfer import Client, Failure, KVManager, KVPoll, PagedGroup, Part, roster
 from kvtransfer import v1 as pb
 from kvtransfer.errors import InvalidField, KVTransferError
 from kvtransfer.manager import MAX_ROOMS
@@ -130,6 +130,35 @@ def test_a_fence_that_exits_fails_its_room_alone(pair: tuple[KVManager, KVManage
     receiver.offer(TOKENS, PAGES, slots=SLOT)
     sender.send(PAGES, slots=SLOT, ready=lambda: sys.exit(3), last=True)
     wait_for(sender.poll, lambda poll: poll is KVPoll.FAILED)
+    check_serves(prefill, decode)
+
+
+def test_an_abort_in_the_midst_of_the_last_write_asks_too_late(
+    pair: tuple[KVManager, KVManager], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefill, decode = pair
+    room = next(ROOMS)
+    sender, receiver = prefill.sender(room, TOKENS), decode.receiver(room, "p")
+    post = NixlAgent.post
+
+    def post_and_abort(agent: NixlAgent, handle: object) -> bool:
+        ended = post(agent, handle)
+        sender.abort("too late")
+        return ended
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NixlAgent, "post", post_and_abort)
+        sender.send(PAGES, slots=SLOT, last=True)
+        receiver.offer(TOKENS, PAGES, slots=SLOT)
+        assert wait_for(receiver.poll, lambda poll: poll.final) is KVPoll.SUCCESS
+    assert sender.poll() is KVPoll.FAILED
+    with Client(target) as client:
+        verdict = wait_for(lambda: KVPoll(client.poll([room]).transfers[0].poll), lambda poll: poll.final)
+    assert verdict is KVPoll.SUCCESS, "the receivers decide"
+    for side, handle in ((prefill, sender), (decode, receiver)):
+        handle.close()
+        (released,) = wait_for(side.released)
+        assert (released.room, released.pages) == (room, PAGES)
     check_serves(prefill, decode)
 
 

@@ -52,7 +52,7 @@ def test_a_service_that_was_stopped_holds_its_own_silence_against_nobody() -> No
     with Command("--port", "0") as command, Client(command.target) as client:
         worker = Worker(client, "p", pb.ROLE_PREFILL, lease_ttl={"seconds": 1})
         command.send_signal(signal.SIGSTOP)
-        time.sleep(2.5)  # far longer than the lease
+        time.sleep(2.5)  # nothing can be seen of it meanwhile: what is tried is that time passes, more than the lease
         command.send_signal(signal.SIGCONT)
         client.heartbeat(worker.ref)
 

@@ -63,13 +63,13 @@ def test_what_is_old_is_searched_once_nothing_moves_and_not_before(
     searches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(garbage, "STILL", 0.02)
-    monkeypatch.setattr(garbage, "SELDOM", 0.1)
+    monkeypatch.setattr(garbage, "SELDOM", 0.0)
     before = gc.get_threshold()
 
     async def serve() -> None:
         held: list[list[object]] = []
         searching = asyncio.create_task(garbage.search_while_still(lambda: len(held)))
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0)  # it begins
         searches.clear()
         for _ in range(30):
             held += [[] for _ in range(OLD // 30)]
@@ -78,7 +78,7 @@ def test_what_is_old_is_searched_once_nothing_moves_and_not_before(
         assert 2 not in searches
         await asyncio.to_thread(wait_for, lambda: 2 in searches)
         searches.clear()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(15 * garbage.STILL)  # as often as it looks whether something has changed
         assert not searches, "nothing has changed since"
         searching.cancel()
 

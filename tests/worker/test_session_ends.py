@@ -8,7 +8,6 @@ from kvtransfer import v1 as pb
 from kvtransfer.core import Core
 from kvtransfer.policy import Policy
 from kvtransfer.rooms import Rooms
-from waiting import wait_for
 
 from .pools import GroupSpec, PartSpec, build, describe
 
@@ -23,4 +22,5 @@ def test_close_does_not_wait_for_ever_for_a_thread_that_is_held(monkeypatch: pyt
     with core.step():
         held.start()
         closing.start()
-        wait_for(lambda: not closing.is_alive())
+        closing.join(10)
+        assert not closing.is_alive()

@@ -138,7 +138,7 @@ class LinkStats:
 class MoverEvents(Protocol):
     """Called in the mover's turns, so one at a time, on whichever thread has the turn; must not block.
 
-    An exception ends the mover.
+    An exception ends the mover; in a look it is the caller's.
     """
 
     def peer_ready(self, instance_id: str, stats: LinkStats) -> None:

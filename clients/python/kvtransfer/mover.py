@@ -350,6 +350,8 @@ class Mover:
             pause = min(pause, OFTEN)
         if now - self._greeted_at < GREETED_S:
             pause = CLOSELY
+        if self._closing_until is not None:
+            pause = min(pause, SETTLING_SLEEP_S)
         return min(pause, self._due_s)
 
     def _done(self) -> bool:

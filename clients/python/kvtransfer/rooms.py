@@ -12,15 +12,7 @@ from collections.abc import Mapping, Sequence
 from google.protobuf.message import DecodeError
 
 from kvtransfer import v1 as pb
-from kvtransfer.actions import (
-    Action,
-    Cancel,
-    Drain,
-    Notify,
-    Outcome,
-    Post,
-    completion_notification,
-)
+from kvtransfer.actions import Action, Cancel, Drain, Notify, Outcome, Post, completion_notification
 from kvtransfer.counters import Counters
 from kvtransfer.fence import Fence
 from kvtransfer.layout import LocalMemory
