@@ -250,14 +250,8 @@ def _fill_update(message: pb.RoomUpdate, value: types.RoomUpdate) -> None:
     message.confirmed = value.confirmed
     for sender in value.senders:
         _fill_peer(message.senders.add(), sender)
-    if value.failure is not None:
-        _fill_failure(message.failure, value.failure)
-
-
-def _fill_failure(message: pb.Failure, value: types.Failure) -> None:
-    message.reason = wire(value.reason)
-    message.message = value.message
-    message.worker_id = value.worker_id
+    if (told := failure(value.failure)) is not None:
+        message.failure.CopyFrom(told)
 
 
 def _fill_peer(message: pb.Peer, value: types.Peer) -> None:
